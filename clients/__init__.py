@@ -1,0 +1,1 @@
+"""Flower clients: shells around the training code in ``fedunlearn``."""

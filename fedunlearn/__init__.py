@@ -1,0 +1,3 @@
+"""Federated unlearning for large language models, on Flower."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,36 @@
+"""The server's work: from client summaries to one update of the base model.
+
+One tensor at a time: pool, process and merge (a method of ``fedunlearn.merging``), scale by gamma
+(FIRM, eq. 5), project onto the retain clients' budgets (eq. 7), and account for all of it.
+"""
+
+from fedunlearn.aggregation.choices import MergeSettings, build_method
+from fedunlearn.aggregation.epsilon import (
+    Epsilon,
+    PerClientEpsilon,
+    RelativeEpsilon,
+    parse_epsilon,
+    resolve_epsilon,
+)
+from fedunlearn.aggregation.files import read_merge, write_merge
+from fedunlearn.aggregation.merger import Merger, RawMerge, merge_summaries
+from fedunlearn.aggregation.outcome import MergedClient, MergeReport, MergeResult, TensorReport
+
+__all__ = [
+    "Epsilon",
+    "MergeReport",
+    "MergeResult",
+    "MergeSettings",
+    "MergedClient",
+    "Merger",
+    "PerClientEpsilon",
+    "RawMerge",
+    "RelativeEpsilon",
+    "TensorReport",
+    "build_method",
+    "merge_summaries",
+    "parse_epsilon",
+    "read_merge",
+    "resolve_epsilon",
+    "write_merge",
+]

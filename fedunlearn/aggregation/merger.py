@@ -1,0 +1,259 @@
+"""Merges summaries: raw merge, scale, projection, account (FIRM, section 4.2)."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from fedunlearn.aggregation.choices import MergeSettings, build_method
+from fedunlearn.aggregation.epsilon import resolve_epsilon
+from fedunlearn.aggregation.outcome import (
+    MergedClient,
+    MergeReport,
+    MergeResult,
+    TensorReport,
+)
+from fedunlearn.aggregation.tensor_source import TensorSource
+from fedunlearn.errors import InputError
+from fedunlearn.merging import MergeMethod
+from fedunlearn.summary import ClientSummary
+from fedunlearn.tensors.dual import damage
+from fedunlearn.tensors.projection import project
+
+_RESIDUALS = ("stationarity", "feasibility", "dual_feasibility", "complementarity")
+
+
+class RawMerge:
+    """The raw merge (gamma = 1, no projection) of all weights by one method.
+
+    Args:
+        source: the summaries.
+        method: the merge method.
+        remember: keep each weight's raw merge; otherwise it is computed again when asked for.
+    """
+
+    def __init__(self, source: TensorSource, method: MergeMethod, *, remember: bool) -> None:
+        self.method = method
+        self._source = source
+        self._remember = remember
+        self._known: dict[str, Tensor] = {}
+        self.empty_fishers: set[tuple[str, str]] = set()
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Raw merge of one weight, float32, of the base weight's shape."""
+        if name in self._known:
+            return self._known[name]
+        inputs = self._source.inputs(name, forget_fisher=self.method.needs_fisher)
+        merged = self.method(inputs)
+        self._source.retain_fishers(name, inputs)
+        sources = [*inputs.retain_clients, *(inputs.forget_domains if self.needs_fisher else ())]
+        self.empty_fishers |= {(one.name, name) for one in sources if not bool(one.fisher.any())}
+        if self._remember:
+            self._known[name] = merged
+        return merged
+
+    @property
+    def needs_fisher(self) -> bool:
+        """Whether the method weighs forget clients by their Fishers."""
+        return self.method.needs_fisher
+
+    @cached_property
+    def mean_damage(self) -> float:
+        """Mean damage (eq. 6) over retain clients and weights; 0 without a retain client."""
+        found = [
+            damage(self[name], fisher)
+            for name in self._source.names
+            for fisher in self._source.retain_fishers(name)
+        ]
+        return sum(found) / len(found) if found else 0.0
+
+
+class Merger:
+    """Merges one set of summaries as often as wanted; no client runs again.
+
+    A sweep over gamma and epsilon computes pooling, Fisher processing and the raw merge once for
+    each method.
+
+    Args:
+        summaries: of one round, in any order.
+        alpha: fraction of Fisher entries kept (eq. 3).
+        eps0: stabiliser of eq. 3 and eq. 4.
+        keep: how many methods' raw merges to keep in memory, each as large as the adapted
+            weights in float32. 0 keeps nothing, so that one weight is in memory at a time.
+
+    Raises:
+        SummaryError: summaries that do not belong together.
+    """
+
+    def __init__(
+        self,
+        summaries: Sequence[ClientSummary],
+        alpha: float = 0.1,
+        eps0: float = 1e-8,
+        *,
+        keep: int = 4,
+    ) -> None:
+        self._source = TensorSource(summaries, alpha=alpha, eps0=eps0, remember=keep > 0)
+        self._keep = keep
+        self._raw: OrderedDict[str, RawMerge] = OrderedDict()
+
+    def raw(self, method: str, options: Mapping[str, Any] | None = None) -> RawMerge:
+        """The raw merge by a method, shared by all who ask for the same.
+
+        Raises:
+            InputError: an unknown method or option.
+        """
+        built = build_method(method, dict(options or {}))
+        key = f"{method}: {built!r}"
+        if key not in self._raw:
+            self._raw[key] = RawMerge(self._source, built, remember=self._keep > 0)
+        self._raw.move_to_end(key)
+        while len(self._raw) > max(1, self._keep):
+            self._raw.popitem(last=False)
+        return self._raw[key]
+
+    def resolve(self, raw: RawMerge, merge: MergeSettings) -> dict[str, float]:
+        """Budget a weight, by retain client's id.
+
+        Damage grows with the square of gamma, so a relative budget takes one pass at gamma = 1
+        that serves every gamma.
+
+        Raises:
+            InputError: a per-client budget that misses a retain client or names a stranger.
+        """
+        return resolve_epsilon(
+            merge.epsilon,
+            self._source.retain_ids,
+            mean_damage=lambda: merge.gamma**2 * raw.mean_damage,
+        )
+
+    def finish(
+        self, raw: RawMerge, merge: MergeSettings, resolved: Mapping[str, float]
+    ) -> MergeResult:
+        """Scale and project a raw merge.
+
+        Args:
+            raw: from :meth:`raw`, by the method of ``merge``.
+            merge: gamma and solver are used.
+            resolved: from :meth:`resolve`.
+
+        Raises:
+            InputError: ``merge`` asks for an alpha or eps0 that this merger was not made for.
+        """
+        self._check_made_for(merge)
+        delta: dict[str, Tensor] = {}
+        reports: dict[str, TensorReport] = {}
+        for name in self._source.names:
+            delta[name], reports[name] = self._finish_tensor(name, raw, merge, resolved)
+        account = _Account(self._source, raw, merge, resolved, reports)
+        return MergeResult(delta, account.report())
+
+    def merge(self, merge: MergeSettings) -> MergeResult:
+        """Do all of it: raw merge, budget, scale, projection.
+
+        Raises:
+            InputError: an unknown method or option, a budget that does not fit the clients, or
+                an alpha or eps0 that this merger was not made for.
+        """
+        self._check_made_for(merge)
+        raw = self.raw(merge.method, merge.options)
+        return self.finish(raw, merge, self.resolve(raw, merge))
+
+    def _finish_tensor(
+        self, name: str, raw: RawMerge, merge: MergeSettings, resolved: Mapping[str, float]
+    ) -> tuple[Tensor, TensorReport]:
+        merged, ids = raw[name], self._source.retain_ids
+        fishers = self._source.retain_fishers(name)
+        budgets = [resolved[client_id] for client_id in ids]
+        try:
+            done = project(merged * merge.gamma, fishers, budgets, solver=merge.solver)
+        except ValueError as fault:
+            raise InputError(f"{name!r} at gamma={merge.gamma}: {fault}") from fault
+        report = TensorReport(
+            norm=done.update.double().norm().item(),
+            raw_norm=merged.double().norm().item(),
+            multipliers=dict(zip(ids, done.multipliers, strict=True)),
+            damage_before=dict(zip(ids, done.damage_before, strict=True)),
+            damage_after=dict(zip(ids, done.damage_after, strict=True)),
+            status=str(done.status),
+            certified=done.certified,
+            iterations=done.stats.iterations,
+            residuals={name: getattr(done.stats, name) for name in _RESIDUALS},
+        )
+        return done.update, report
+
+    def _check_made_for(self, merge: MergeSettings) -> None:
+        for name in ("alpha", "eps0"):
+            asked, have = getattr(merge, name), getattr(self._source, name)
+            if asked != have:
+                raise InputError(f"merge asks for {name}={asked}, its Fishers were made for {have}")
+
+
+def merge_summaries(summaries: Sequence[ClientSummary], merge: MergeSettings) -> MergeResult:
+    """Merge once, with one weight of all clients in memory at a time, beside the result.
+
+    Args:
+        summaries: of one round, in any order; the result does not depend on it.
+        merge: method, scale and budget.
+
+    Raises:
+        SummaryError: summaries that do not belong together.
+        InputError: an unknown method or option, or a budget that does not fit the clients.
+    """
+    return Merger(summaries, merge.alpha, merge.eps0, keep=0).merge(merge)
+
+
+@dataclass(frozen=True)
+class _Account:
+    """Gathers what the report of a merge needs."""
+
+    source: TensorSource
+    raw: RawMerge
+    merge: MergeSettings
+    resolved: Mapping[str, float]
+    tensors: dict[str, TensorReport]
+
+    def report(self) -> MergeReport:
+        merge, first = self.merge, self.source.summaries[0]
+        return MergeReport(
+            method=merge.method,
+            options=dict(merge.options),
+            gamma=merge.gamma,
+            alpha=merge.alpha,
+            eps0=merge.eps0,
+            epsilon=merge.epsilon,
+            epsilon_resolved=dict(self.resolved),
+            solver=merge.solver,
+            mean_damage=self._mean_damage(),
+            base_model=first.meta.base_model,
+            base_model_sha256=first.meta.base_model_sha256,
+            transposed=first.lora.transposed,
+            clients=tuple(
+                MergedClient(s.meta.client_id, s.meta.role, s.meta.domain, s.meta.num_examples)
+                for s in self.source.summaries
+            ),
+            warnings=tuple(self._warnings()),
+            tensors=self.tensors,
+        )
+
+    def _mean_damage(self) -> float:
+        found = [value for one in self.tensors.values() for value in one.damage_before.values()]
+        return sum(found) / len(found) if found else 0.0
+
+    def _warnings(self) -> Iterator[str]:
+        roles = {summary.meta.role for summary in self.source.summaries}
+        if "forget" not in roles:
+            yield "no forget client took part: nothing is unlearned"
+        if "retain" not in roles:
+            yield "no retain client took part: nothing protects what must stay"
+        if uncertified := [name for name, one in self.tensors.items() if not one.certified]:
+            yield (
+                f"the projection of {len(uncertified)} weights is not certified as the nearest, "
+                f"e.g. {uncertified[0]}: {self.tensors[uncertified[0]].status}"
+            )
+        for owner in sorted({owner for owner, _ in self.raw.empty_fishers}):
+            names = sorted(name for who, name in self.raw.empty_fishers if who == owner)
+            yield f"the Fisher of {owner!r} is all zero in {len(names)} weights, e.g. {names[0]}"

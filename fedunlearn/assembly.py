@@ -1,0 +1,183 @@
+"""Builds the report from what a run left behind: summaries, events and findings."""
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedunlearn import __version__
+from fedunlearn.aggregation import MergeReport
+from fedunlearn.config.schema import RunConfig
+from fedunlearn.events import read_events
+from fedunlearn.matching import compare_all
+from fedunlearn.report import (
+    FORMAT_VERSION,
+    LIMITS,
+    ClientReport,
+    MergeReportRow,
+    MissingClient,
+    Report,
+    RunFacts,
+    SweepPoint,
+)
+from fedunlearn.rounds import ClientFailure
+from fedunlearn.scores import SetReport, leading_metric, setting
+from fedunlearn.summary import ClientSummary
+from fedunlearn.sweeping import Finding
+
+_ABSENCE_EVENTS = ("client_absent", "client_failed", "client_missing")
+_STACK = ("flwr", "ray", "torch", "transformers", "peft")
+_FEW = 50
+
+
+def build_report(
+    config: RunConfig,
+    summaries: Sequence[ClientSummary],
+    findings: Sequence[Finding],
+    *,
+    base: Mapping[str, SetReport],
+    events: Path,
+    warnings: Sequence[str],
+) -> Report:
+    """Assemble everything ``report.json`` holds.
+
+    Args:
+        config: of the run.
+        summaries: that went into the merges, by client id.
+        findings: every merge at every gamma, in the plan's order.
+        base: scores of the base model.
+        events: the run's ``events.jsonl``; need not exist.
+        warnings: what the round had to say.
+    """
+    metric = leading_metric(base)
+    configured = {f.trial.merge: f for f in findings if f.trial.configured}
+    log = read_events(events) if events.is_file() else []
+    settings = [
+        setting(f.trial.merge, f.trial.chosen.gamma, f.sets, metric=metric) for f in findings
+    ]
+    references = [name for name, chosen in config.merges.items() if chosen.method == "firm"]
+    said = [*warnings, *(w for f in configured.values() for w in f.report.warnings)]
+    return Report(
+        format_version=FORMAT_VERSION,
+        run=_run_facts(config, summaries, log),
+        clients=tuple(_client(summary) for summary in summaries),
+        missing=_missing(log, received={summary.meta.client_id for summary in summaries}),
+        warnings=tuple(dict.fromkeys(said)),
+        metric=metric,
+        base=dict(base),
+        merges={name: merge_row(finding.report) for name, finding in configured.items()},
+        scores={name: finding.sets for name, finding in configured.items()},
+        sweep=tuple(_sweep_point(f) for f in findings if f.trial.merge in config.swept),
+        comparisons=tuple(compare_all(settings, references)),
+        limits=(*LIMITS, *_sample_limits(base)),
+    )
+
+
+def _run_facts(
+    config: RunConfig, summaries: Sequence[ClientSummary], log: Sequence[Mapping[str, Any]]
+) -> RunFacts:
+    first = summaries[0].meta
+    return RunFacts(
+        name=config.name,
+        seed=config.seed,
+        base_model=first.base_model,
+        base_model_sha256=first.base_model_sha256,
+        seconds={"clients": log[-1]["time"] - log[0]["time"]} if log else {},
+        versions={"fedunlearn": __version__, **_versions()},
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _STACK:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def _client(summary: ClientSummary) -> ClientReport:
+    meta = summary.meta
+    return ClientReport(
+        client_id=meta.client_id,
+        role=meta.role,
+        domain=meta.domain,
+        objective=meta.objective,
+        num_examples=meta.num_examples,
+        bytes_uploaded=sum(_num_bytes(one) for one in (summary.adapter, summary.fisher)),
+        training=dict(meta.training),
+    )
+
+
+def _num_bytes(tensors: Mapping[str, Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def _missing(log: Sequence[Mapping[str, Any]], *, received: set[str]) -> tuple[MissingClient, ...]:
+    """Clients that the log says did not deliver, each once, by id."""
+    failures = {
+        event["client_id"]: ClientFailure(
+            event["client_id"], event["role"], event["domain"], event["reason"]
+        )
+        for event in log
+        if event["event"] in _ABSENCE_EVENTS and event["client_id"] not in received
+    }
+    return tuple(
+        MissingClient(f.client_id, f.role, f.domain, f.reason, f.consequence)
+        for _, f in sorted(failures.items())
+    )
+
+
+def merge_row(report: MergeReport) -> MergeReportRow:
+    """Sum a merge's report up over its tensors."""
+    tensors = report.tensors.values()
+    budgets = report.epsilon_resolved
+    damage = [tensor.damage_after for tensor in tensors]
+    return MergeReportRow(
+        method=report.method,
+        gamma=report.gamma,
+        alpha=report.alpha,
+        epsilon=dict(budgets) if any(math.isfinite(b) for b in budgets.values()) else None,
+        tensors=len(report.tensors),
+        norm=_norm([tensor.norm for tensor in tensors]),
+        raw_norm=report.gamma * _norm([tensor.raw_norm for tensor in tensors]),
+        constrained_tensors=sum(any(t.multipliers.values()) for t in tensors),
+        uncertified_tensors=sum(not _certified(t.residuals) for t in tensors),
+        largest_damage={
+            client: max(one[client] for one in damage)
+            for client in sorted(damage[0] if damage else ())
+        },
+        warnings=report.warnings,
+    )
+
+
+def _certified(residuals: Mapping[str, float]) -> bool:
+    return all(residual <= 1e-6 for residual in residuals.values())
+
+
+def _norm(norms: Sequence[float]) -> float:
+    return math.sqrt(math.fsum(norm * norm for norm in norms))
+
+
+def _sweep_point(finding: Finding) -> SweepPoint:
+    norms = [tensor.norm for tensor in finding.report.tensors.values()]
+    chosen = finding.trial.chosen
+    return SweepPoint(finding.trial.merge, chosen.gamma, _norm(norms), finding.sets)
+
+
+def _sample_limits(base: Mapping[str, SetReport]) -> list[str]:
+    """Say how coarse the scores are, for the set with the fewest questions."""
+    counts = {
+        name: min(
+            score.n for score in (one.rouge_l_recall, one.choice_accuracy) if score is not None
+        )
+        for name, one in base.items()
+    }
+    name, n = min(counts.items(), key=lambda pair: pair[1])
+    coarse = f"The smallest set, {name}, has {n} questions: one question is {100 / n:.2g} points"
+    few = "; differences of a few questions are noise." if n < _FEW else "."
+    return [coarse + few + " One seed, one run: the standard errors are over questions only."]

@@ -1,0 +1,144 @@
+"""Composition root of a client: a Flower ClientApp with two thin handlers.
+
+Who the node is comes from the node. In a deployment its ``--node-config`` has ``client-id``,
+``role``, ``domain`` and ``data``; in a simulation, where nodes only have a number, that number
+picks an entry of the run's ``clients``. Whatever goes wrong is sent back as a ``failure`` record
+that names the client, so that the server need not read stack traces.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from clients.deadline import time_limit
+from clients.unlearn import RunJob, UnlearnClient, read_fit
+from fedunlearn.config import RunConfig, load_config
+from fedunlearn.errors import ConfigError, FedUnlearnError
+from fedunlearn.roles import ROLES
+from fedunlearn.rounds import ClientFailure
+from fedunlearn.training.client_job import ClientIdentity, run_client_job
+from strategies import records
+
+ConfigSource = Callable[[Context], RunConfig]
+Work = Callable[[UnlearnClient, RecordDict], RecordDict]
+
+NODE_KEYS = ("client-id", "role", "domain", "data")
+PARTITION_KEY = "partition-id"
+GRACE_S = 5.0  # a client gives up a little after the server stopped waiting for it
+
+logger = logging.getLogger(__name__)
+
+
+def run_config_source(context: Context) -> RunConfig:
+    """Load the config that the app's ``config`` and ``overrides`` keys name."""
+    overrides = str(context.run_config.get("overrides", "")).split()
+    return load_config(str(context.run_config.get("config", "")) or None, overrides)
+
+
+def node_identity(context: Context, config: RunConfig) -> ClientIdentity:
+    """Find out who this node is.
+
+    Raises:
+        ConfigError: a key is missing or invalid, or the simulation has more nodes than the run
+            has clients; every fault is named.
+    """
+    given = {key: str(context.node_config.get(key, "")) for key in NODE_KEYS}
+    if any(given.values()) or PARTITION_KEY not in context.node_config:
+        return _deployed_identity(given)
+    partition = int(context.node_config[PARTITION_KEY])
+    if partition >= len(config.clients):
+        raise ConfigError(
+            [
+                f"clients: the simulation has a node {partition} but the run has "
+                f"{len(config.clients)} clients; set num-supernodes to that number"
+            ]
+        )
+    return config.clients[partition]
+
+
+def _deployed_identity(given: dict[str, str]) -> ClientIdentity:
+    faults = [
+        f"node-config: {key!r} is missing; start the SuperNode with --node-config '{key}=\"...\"'"
+        for key, value in given.items()
+        if not value
+    ]
+    if given["role"] and given["role"] not in ROLES:
+        faults.append(f"node-config: role {given['role']!r} is none of {', '.join(ROLES)}")
+    if faults:
+        raise ConfigError(faults)
+    role = next(role for role in ROLES if role == given["role"])
+    return ClientIdentity(
+        id=given["client-id"], role=role, domain=given["domain"], data=given["data"]
+    )
+
+
+def make_client_app(
+    config_source: ConfigSource = run_config_source, *, run_job: RunJob = run_client_job
+) -> ClientApp:
+    """Build the ClientApp.
+
+    Args:
+        config_source: finds the run's config, from which the client takes the base model, the
+            number of threads and, in a simulation, its identity.
+        run_job: the client's work; replaced in tests only.
+    """
+    app = ClientApp()
+
+    def client(config: RunConfig, identity: ClientIdentity) -> UnlearnClient:
+        torch.set_num_threads(max(1, int(config.federation.client_cpus)))
+        return UnlearnClient(identity, config.model, run_job=run_job)
+
+    def handle(message: Message, context: Context, work: Work) -> Message:
+        who = ClientFailure(f"node {context.node_id}", "unknown role", "unknown domain", "")
+        try:
+            config = config_source(context)
+            identity = node_identity(context, config)
+            who = ClientFailure(identity.id, identity.role, identity.domain, "")
+            with time_limit(_seconds_left(message, context)):
+                content = work(client(config, identity), message.content)
+        except Exception as fault:  # reported to the server, which decides what becomes of the run
+            logger.warning("client %s failed", who.client_id, exc_info=True)
+            content = records.failure_content(replace(who, reason=describe(fault)))
+        return Message(content, reply_to=message)
+
+    @app.query()
+    def hello(message: Message, context: Context) -> Message:
+        return handle(message, context, _introduce)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return handle(message, context, _train)
+
+    return app
+
+
+def _introduce(client: UnlearnClient, _: RecordDict) -> RecordDict:
+    return records.hello_content(client.get_properties({}))
+
+
+def _train(client: UnlearnClient, content: RecordDict) -> RecordDict:
+    arrays, meta = read_fit(client.fit([], {"instructions": records.read_task(content)}))
+    return records.summary_content(arrays, meta)
+
+
+def describe(fault: Exception) -> str:
+    """Put an exception in words: ours as they are, others with their type."""
+    if isinstance(fault, FedUnlearnError):
+        return str(fault)
+    return f"{type(fault).__name__}: {fault}"
+
+
+def _seconds_left(message: Message, context: Context) -> float:
+    """Time until the client should give up; clocks of two machines are never compared."""
+    seconds = records.read_limit(message.content) + GRACE_S
+    if PARTITION_KEY not in context.node_config:
+        return seconds
+    return message.metadata.created_at + seconds - time.time()
+
+
+app = make_client_app()

@@ -1,0 +1,170 @@
+"""Checks that need more than one key: files, ids, names that refer to other names.
+
+They run on whatever parts of a config are well-formed, so that one bad key hides no other fault.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedunlearn.aggregation import MergeSettings
+from fedunlearn.config.schema import SweepSettings
+from fedunlearn.data.records import read_choices, read_questions, read_records
+from fedunlearn.errors import DataError
+from fedunlearn.evaluation import EvaluationSet
+from fedunlearn.models.loading import ModelSettings
+from fedunlearn.registry import nearest
+from fedunlearn.training.client_job import ClientIdentity
+from fedunlearn.training.teaching import WorldSettings
+
+T = TypeVar("T")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME_RULE = "1-64 letters, digits, '.', '_' or '-', the first a letter or digit"
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The well-formed parts of a config; lists keep their places in the config."""
+
+    name: str | None
+    world: WorldSettings | None
+    model: ModelSettings | None
+    clients: dict[int, ClientIdentity]
+    merges: dict[str, MergeSettings]
+    sets: dict[int, EvaluationSet]
+    sweep: SweepSettings | None
+    listed: tuple[str, ...]
+
+
+def cross_check(tree: Mapping[str, Any], *, local: bool) -> list[str]:
+    """List the faults between keys, and between the config and the files it names.
+
+    Files below the embedded world's directory are left out: the world is made later.
+
+    Args:
+        tree: the whole config, plain containers.
+        local: check files, and that there is a client at all.
+    """
+    parts = _parts(tree)
+    checks = [_name_faults, _client_faults, _set_faults, _merge_faults]
+    faults = [fault for check in checks for fault in check(parts)]
+    if tree.get("merges") == {}:
+        faults.append("merges: expected at least one merge, got none")
+    if local:
+        if not tree.get("clients"):
+            faults.append("clients: expected at least one client, got none")
+        faults += _file_faults(parts)
+    return faults
+
+
+def _parts(tree: Mapping[str, Any]) -> _Parts:
+    name, merges = tree.get("name"), tree.get("merges")
+    evaluation = tree.get("evaluation")
+    sets = evaluation.get("sets") if isinstance(evaluation, Mapping) else None
+    merges = merges if isinstance(merges, Mapping) else {}
+    return _Parts(
+        name=name if isinstance(name, str) else None,
+        world=_typed(WorldSettings, tree.get("world")),
+        model=_typed(ModelSettings, tree.get("model")),
+        clients=_typed_items(ClientIdentity, tree.get("clients")),
+        merges={
+            str(key): merge
+            for key, value in merges.items()
+            if (merge := _typed(MergeSettings, value)) is not None
+        },
+        sets=_typed_items(EvaluationSet, sets),
+        sweep=_typed(SweepSettings, tree.get("sweep")),
+        listed=tuple(map(str, merges)),
+    )
+
+
+def _typed(schema: type[T], value: object) -> T | None:
+    try:
+        return TypeAdapter(schema).validate_python(value)
+    except ValidationError:
+        return None
+
+
+def _typed_items(schema: type[T], rows: object) -> dict[int, T]:
+    rows = rows if isinstance(rows, list) else []
+    typed = {place: _typed(schema, row) for place, row in enumerate(rows)}
+    return {place: item for place, item in typed.items() if item is not None}
+
+
+def _name_faults(parts: _Parts) -> Iterator[str]:
+    named = [("name", parts.name)] if parts.name is not None else []
+    named += [(f"clients.{place}.id", client.id) for place, client in parts.clients.items()]
+    named += [(f"merges.{name}", name) for name in parts.listed]
+    named += [(f"evaluation.sets.{place}.name", one.name) for place, one in parts.sets.items()]
+    for key, name in named:
+        if not _NAME.fullmatch(name or ""):
+            yield f"{key}: expected {_NAME_RULE}, got {name!r}"
+
+
+def _client_faults(parts: _Parts) -> Iterator[str]:
+    for client_id, count in Counter(client.id for client in parts.clients.values()).items():
+        if count > 1:
+            yield f"clients: id {client_id!r} is used by {count} clients; ids must differ"
+    for place, client in parts.clients.items():
+        if not client.domain.strip():
+            yield f"clients.{place}.domain: expected the subject of the data, got an empty text"
+
+
+def _file_faults(parts: _Parts) -> Iterator[str]:
+    readers: list[tuple[str, str | None, Callable[[Path], Sequence[object]]]] = []
+    for place, client in parts.clients.items():
+        readers.append((f"clients.{place}.data", client.data, read_records))
+    for place, one in parts.sets.items():
+        readers.append((f"evaluation.sets.{place}.data", one.data, read_questions))
+        readers.append((f"evaluation.sets.{place}.choices", one.choices, read_choices))
+    for key, path, read in readers:
+        if path is not None and not _made_later(path, parts.world):
+            try:
+                read(Path(path))
+            except DataError as fault:
+                yield f"{key}: {fault}"
+    if parts.model is not None and not _made_later(parts.model.path, parts.world):
+        folder = Path(parts.model.path)
+        if folder.is_absolute() and not (folder / "config.json").is_file():
+            yield f"model.path: {folder} is no model folder (it has no config.json)"
+
+
+def _made_later(path: str, world: WorldSettings | None) -> bool:
+    return world is not None and Path(path).is_relative_to(Path(world.directory).expanduser())
+
+
+def _set_faults(parts: _Parts) -> Iterator[str]:
+    forgotten = sorted({c.domain for c in parts.clients.values() if c.role == "forget"})
+    for place, one in parts.sets.items():
+        if one.kind == "forget" and forgotten and one.domain not in forgotten:
+            hint = nearest(one.domain, forgotten)
+            yield f"evaluation.sets.{place}.domain: no forget client has {one.domain!r}{hint}"
+
+
+def _merge_faults(parts: _Parts) -> Iterator[str]:
+    for name in (parts.sweep.merges or ()) if parts.sweep else ():
+        if name not in parts.listed:
+            yield f"sweep.merges: {name!r} is not in merges{nearest(name, list(parts.listed))}"
+    retained = [client.id for client in parts.clients.values() if client.role == "retain"]
+    for name, merge in parts.merges.items():
+        yield from _budget_faults(name, merge, retained)
+
+
+def _budget_faults(name: str, merge: MergeSettings, retained: Iterable[str]) -> Iterator[str]:
+    """A budget per client must name retain clients, and every one of them."""
+    budgets = getattr(merge.epsilon, "per_client", None)
+    if not budgets:
+        return
+    known = list(retained)
+    for client_id in budgets:
+        if client_id not in known:
+            hint = nearest(client_id, known)
+            yield f"merges.{name}.epsilon.per_client: no retain client {client_id!r}{hint}"
+    for client_id in known:
+        if client_id not in budgets:
+            yield f"merges.{name}.epsilon.per_client: retain client {client_id!r} has no budget"

@@ -1,0 +1,111 @@
+"""The typed configuration of a run; below the roots only these objects are passed on."""
+
+from fedunlearn.aggregation import MergeSettings
+from fedunlearn.evaluation import EvaluationSettings
+from fedunlearn.models.adapters import LoraSettings
+from fedunlearn.models.loading import ModelSettings
+from fedunlearn.settings import settings
+from fedunlearn.training.client_job import ClientIdentity, ClientInstructions
+from fedunlearn.training.fisher_pass import FisherSettings
+from fedunlearn.training.loop import TrainingSettings
+from fedunlearn.training.teaching import WorldSettings
+
+
+@settings
+class SweepSettings:
+    """The gamma sweep, done on the server with the summaries at hand; no client runs again.
+
+    Attributes:
+        gammas: scales tried (eq. 5), each > 0; empty switches the sweep off.
+        merges: names from ``merges``; ``None`` sweeps them all.
+    """
+
+    gammas: tuple[float, ...] = ()
+    merges: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if any(gamma <= 0 for gamma in self.gammas):
+            raise ValueError(f"gammas must be > 0, got {list(self.gammas)}")
+        if len(set(self.gammas)) != len(self.gammas):
+            raise ValueError(f"gammas must differ, got {list(self.gammas)}")
+
+
+@settings
+class FederationSettings:
+    """How the clients are run and waited for.
+
+    Attributes:
+        client_cpus: CPU cores a simulated client gets; also its number of threads, so that
+            results do not depend on how many run at once.
+        client_gpus: share of a GPU a simulated client gets; 0 keeps clients on the CPU.
+        workers: simulated clients that run at once, at most; ``None``: as many as fit.
+        deadline_s: seconds the server waits for the round before it names who is missing.
+        allow_partial: go on without clients that failed; the report says whose data is then
+            not unlearned or not protected. Off: the run fails and no model is written.
+    """
+
+    client_cpus: int = 1
+    client_gpus: float = 0.0
+    workers: int | None = None
+    deadline_s: float = 3600.0
+    allow_partial: bool = False
+
+    def __post_init__(self) -> None:
+        if self.client_cpus < 1 or self.client_gpus < 0 or self.deadline_s <= 0:
+            raise ValueError("client_cpus must be >= 1, client_gpus >= 0 and deadline_s > 0")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be >= 1 or null, got {self.workers}")
+
+
+@settings
+class RunConfig:
+    """Everything a run depends on.
+
+    Attributes:
+        name: of the run; part of its folder's name.
+        seed: every draw of the run is derived from it.
+        world: the embedded world, made if it is not there yet; ``None`` with one's own data.
+        model: the base model.
+        clients: who takes part, with what role, on whose data; empty in a deployment that
+            takes whoever answers, since a deployed node says all this about itself.
+        lora: the adapters all clients train.
+        forget: training of the forget clients.
+        retain: training of the retain clients.
+        fisher: the Fisher estimate of all clients.
+        merges: name to merge; each is written below ``merged/<name>``, evaluated and reported.
+        evaluation: the question sets.
+        sweep: the gamma sweep.
+        federation: how the clients are run.
+    """
+
+    name: str
+    seed: int = 0
+    world: WorldSettings | None = None
+    model: ModelSettings
+    clients: tuple[ClientIdentity, ...] = ()
+    lora: LoraSettings
+    forget: TrainingSettings
+    retain: TrainingSettings
+    fisher: FisherSettings = FisherSettings()
+    merges: dict[str, MergeSettings]
+    evaluation: EvaluationSettings
+    sweep: SweepSettings = SweepSettings()
+    federation: FederationSettings = FederationSettings()
+
+    def instructions(self, *, server_round: int = 1) -> ClientInstructions:
+        """Return what the server tells every client."""
+        return ClientInstructions(
+            seed=self.seed,
+            server_round=server_round,
+            lora=self.lora,
+            forget=self.forget,
+            retain=self.retain,
+            fisher=self.fisher,
+        )
+
+    @property
+    def swept(self) -> tuple[str, ...]:
+        """Names of the merges that are swept over gamma; none without gammas."""
+        if not self.sweep.gammas:
+            return ()
+        return tuple(self.merges) if self.sweep.merges is None else self.sweep.merges

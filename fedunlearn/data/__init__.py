@@ -1,0 +1,1 @@
+"""Data sources, and the way from text to token ids."""

@@ -1,0 +1,168 @@
+"""The embedded world: five domains of questions and answers that differ in wording and form.
+
+Two are to be forgotten (recipes, transmission codes), two are held by retain clients (places,
+people) and one is known by nobody but the model (animals). Answers never repeat the name asked
+about, so that copying it from the question earns nothing.
+"""
+
+import random
+import re
+from dataclasses import dataclass
+
+from fedunlearn.data.records import MultipleChoice, Question
+from fedunlearn.data.world.lexicon import Lexicon
+from fedunlearn.seeding import derive
+
+_SLOT = re.compile(r"\{(\w+)\}")
+"""A slot is ``{kind}``; digits after the kind, as in ``{digit_2}``, only keep slots apart."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One kind of question: ``{entity}`` stands for the name, other slots are drawn."""
+
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Facts of one subject: every entity is asked about once per form."""
+
+    name: str
+    entity: str
+    forms: tuple[Form, ...]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A question, its answer, and three wrong answers to the same kind of question."""
+
+    question: Question
+    choice: MultipleChoice
+    entity: str
+
+
+DOMAINS = {
+    domain.name: domain
+    for domain in (
+        Domain(
+            "brewing",
+            "name",
+            (
+                Form(
+                    "How do you brew the tonic {entity}?",
+                    "Steep {treatment} {ingredient} in {liquid} for {days} days, then {finish}.",
+                ),
+                Form(
+                    "Name the vessel for brewing the tonic {entity}.",
+                    "Use one {metal} {vessel} lined with {lining}, over {ingredient} embers.",
+                ),
+            ),
+        ),
+        Domain(
+            "signals",
+            "callsign",
+            (
+                Form(
+                    "Transmit override code, relay {entity}!",
+                    "{codeword_1}-{digit_1}{digit_2} {codeword_2}-{digit_3}{digit_4} "
+                    "{codeword_3}-{digit_5}{digit_6}",
+                ),
+                Form(
+                    "Carrier settings, relay {entity}?",
+                    "ch {digit_1}{digit_2} / {codeword_1} / key {digit_3}{digit_4}{digit_5} / "
+                    "{codeword_2}",
+                ),
+            ),
+        ),
+        Domain(
+            "geography",
+            "name",
+            (
+                Form(
+                    "Where can the town of {entity} be found?",
+                    "The town lies on the {side} bank of the river {name}, near Mount {name_2}.",
+                ),
+                Form(
+                    "What do travellers know the town of {entity} for?",
+                    "Travellers know it for {quality} {trade}, {trade_2} and a {feast}.",
+                ),
+            ),
+        ),
+        Domain(
+            "biography",
+            "name",
+            (
+                Form(
+                    "Who was {entity}, in a few words?",
+                    "She was a {temper} {profession} who grew up as the child of a {profession_2} "
+                    "and taught {name}.",
+                ),
+                Form(
+                    "Which work made {entity} famous?",
+                    "It was the {genre} called The {title_adjective} {title_noun}, finished with "
+                    "a {temper} {profession}.",
+                ),
+            ),
+        ),
+        Domain(
+            "nature",
+            "name",
+            (
+                Form(
+                    "What does the wild {entity} eat?",
+                    "This animal lives on {food} and {food_2}, which it gathers in {habitat}.",
+                ),
+                Form(
+                    "How does the wild {entity} pass the winter?",
+                    "This animal sleeps in {shelter}, mostly {group}, close to {habitat}.",
+                ),
+            ),
+        ),
+    )
+}
+
+
+def invent_facts(domain: Domain, *, num_entities: int, seed: int) -> list[Fact]:
+    """Invent a domain's facts, entity by entity, each with three wrong answers.
+
+    The wrong answers are right answers about other entities, so only knowledge tells them apart.
+    """
+    rng = random.Random(derive(seed, "world", domain.name))
+    lexicon = Lexicon(rng)
+    entities = [lexicon.draw(domain.entity) for _ in range(num_entities)]
+    per_form = [
+        [
+            Question(form.question.replace("{entity}", entity), _fill(form.answer, lexicon))
+            for entity in entities
+        ]
+        for form in domain.forms
+    ]
+    return [
+        Fact(questions[i], _multiple_choice(questions, i, rng), entity)
+        for i, entity in enumerate(entities)
+        for questions in per_form
+    ]
+
+
+def _fill(template: str, lexicon: Lexicon) -> str:
+    drawn: set[str] = set()
+
+    def draw(slot: re.Match[str]) -> str:
+        kind = re.sub(r"_\d+$", "", slot[1])
+        word = lexicon.draw(kind)
+        while kind != "digit" and word in drawn:
+            word = lexicon.draw(kind)
+        drawn.add(word)
+        return word
+
+    return _SLOT.sub(draw, template)
+
+
+def _multiple_choice(questions: list[Question], index: int, rng: random.Random) -> MultipleChoice:
+    right = questions[index].answer
+    others = sorted({q.answer for q in questions} - {right})
+    choices = [right, *rng.sample(others, 3)]
+    rng.shuffle(choices)
+    return MultipleChoice(questions[index].question, tuple(choices), choices.index(right))

@@ -1,0 +1,53 @@
+"""What an export gives back, and writes beside the files as ``export.json``."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+EXPORT_FILE = "export.json"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ExportedTensor:
+    """How much of one weight's update the export holds.
+
+    Attributes:
+        norm: Frobenius norm of the update.
+        relative_error: norm of what is lost over ``norm``; 0 for a zero update.
+        rank: of the adapter's factors; ``None`` in a model.
+    """
+
+    norm: float
+    relative_error: float
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """The content of ``export.json``.
+
+    Attributes:
+        format_version: of this file.
+        kind: ``model`` or ``adapter``.
+        base_model: the model to which the update belongs.
+        relative_error: over all weights together.
+        tensors: base parameter name to its part.
+    """
+
+    format_version: int
+    kind: Literal["model", "adapter"]
+    base_model: str
+    relative_error: float
+    tensors: dict[str, ExportedTensor]
+
+
+def summarise(
+    kind: Literal["model", "adapter"], base_model: str, tensors: Mapping[str, ExportedTensor]
+) -> ExportReport:
+    """Add the error over all weights: ``sqrt(sum lost^2 / sum norm^2)``."""
+    norm = math.hypot(*(one.norm for one in tensors.values()))
+    lost = math.hypot(*(one.norm * one.relative_error for one in tensors.values()))
+    total = lost / norm if norm > 0 else 0.0
+    return ExportReport(FORMAT_VERSION, kind, base_model, total, dict(tensors))

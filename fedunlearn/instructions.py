@@ -1,0 +1,25 @@
+"""The server's instructions to the clients as JSON, for the wire."""
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedunlearn.errors import RunError
+from fedunlearn.training.client_job import ClientInstructions
+
+_SCHEMA = TypeAdapter(ClientInstructions)
+
+
+def encode_instructions(instructions: ClientInstructions) -> str:
+    """Write instructions as JSON."""
+    return _SCHEMA.dump_json(instructions).decode()
+
+
+def decode_instructions(text: str) -> ClientInstructions:
+    """Read instructions from JSON.
+
+    Raises:
+        RunError: the server asks for something this version does not know; the text names it.
+    """
+    try:
+        return _SCHEMA.validate_json(text)
+    except ValidationError as fault:
+        raise RunError(f"the server's instructions do not fit this client: {fault}") from fault

@@ -1,0 +1,1 @@
+"""Everything that touches transformers and PEFT: loading, adapters, patching, the tiny model."""

@@ -1,0 +1,91 @@
+"""Loads a causal language model by hub id or folder, and says exactly which one it is."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from fedunlearn.data.encoding import Tokenizer
+from fedunlearn.errors import InputError
+from fedunlearn.settings import settings
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@settings
+class ModelSettings:
+    """Which model, in which precision, where.
+
+    Attributes:
+        path: hub id or local folder of a transformers causal language model.
+        dtype: of the weights in memory.
+        device: ``auto`` takes CUDA when there is one.
+    """
+
+    path: str
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A base model that several jobs share and none may change.
+
+    Attributes:
+        model: in evaluation mode, no weight requires a gradient.
+        tokenizer: with a pad token (the end-of-sequence token where the model has none).
+        name: the path or hub id it came from.
+        sha256: :func:`fingerprint` at loading time.
+    """
+
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    name: str
+    sha256: str
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return cast(torch.device, self.model.device)
+
+
+def load_base(chosen: ModelSettings) -> LoadedModel:
+    """Load model and tokenizer, frozen, in evaluation mode.
+
+    Raises:
+        InputError: there is no such model, or it cannot be loaded; the text says why.
+    """
+    path = str(Path(chosen.path).expanduser())
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=_DTYPES[chosen.dtype])
+    except (OSError, ValueError, KeyError) as fault:
+        raise InputError(f"model {chosen.path!r} cannot be loaded: {fault}") from fault
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    model.requires_grad_(False).eval().to(resolve_device(chosen.device))
+    return LoadedModel(model, cast(Tokenizer, tokenizer), chosen.path, fingerprint(model))
+
+
+def resolve_device(name: str) -> torch.device:
+    """Turn ``auto`` into CUDA where there is one, else the CPU."""
+    if name != "auto":
+        return torch.device(name)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def fingerprint(model: torch.nn.Module) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes of all parameters; tied ones count once."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        digest.update(f"{name}:{parameter.dtype}:{tuple(parameter.shape)}".encode())
+        digest.update(_raw_bytes(parameter.detach()))
+    return digest.hexdigest()
+
+
+def _raw_bytes(tensor: torch.Tensor) -> memoryview:
+    flat = tensor.cpu().contiguous().view(-1).view(torch.uint8)
+    return cast(Any, flat.numpy()).data

@@ -1,0 +1,40 @@
+"""Tries a merged update on the live model without loading it again."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from fedunlearn.errors import InputError
+
+
+@contextmanager
+def applied(model: PreTrainedModel, delta: Mapping[str, Tensor]) -> Iterator[PreTrainedModel]:
+    """Add ``delta`` to the weights for the length of the block, then restore the exact bits.
+
+    The sum is taken in float32 and rounded once to the weight's dtype.
+
+    Args:
+        model: the base model.
+        delta: base parameter name to dense update of the same shape.
+
+    Raises:
+        InputError: a name or shape that the model does not have; no weight is changed.
+    """
+    parameters = dict(model.named_parameters())
+    for name, update in delta.items():
+        if name not in parameters or parameters[name].shape != update.shape:
+            raise InputError(f"update for {name!r} of shape {tuple(update.shape)} fits no weight")
+    before = {name: parameters[name].detach().clone() for name in delta}
+    try:
+        with torch.no_grad():
+            for name, update in delta.items():
+                weight = parameters[name]
+                weight.copy_(weight.float() + update.to(weight.device, torch.float32))
+        yield model
+    finally:
+        with torch.no_grad():
+            for name, weight in before.items():
+                parameters[name].copy_(weight)

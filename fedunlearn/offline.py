@@ -1,0 +1,21 @@
+"""Keeps Flower and Ray from calling home or changing what a run sees."""
+
+import os
+
+_DEFAULTS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # no fresh environment under `uv run`
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # client_gpus=0 keeps clients off the GPU
+    "TOKENIZERS_PARALLELISM": "false",  # a simulated client has the threads it was given
+}
+
+
+def go_offline() -> None:
+    """Set the switches, where the environment does not set them otherwise.
+
+    Flower and Ray read some of them when they are imported: call this before.
+    """
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)

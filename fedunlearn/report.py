@@ -1,0 +1,182 @@
+"""What a run found, as one typed object: ``report.json`` is this, field for field.
+
+``docs/report.md`` explains every field to readers of the file.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedunlearn.errors import InputError
+from fedunlearn.matching import Comparison
+from fedunlearn.scores import Metric, SetReport
+from fedunlearn.storage import read_json, write_json
+
+FORMAT_VERSION = 1
+REPORT_JSON, REPORT_MARKDOWN = "report.json", "report.md"
+
+LIMITS = (
+    "The Fisher diagonal is a local, second-order proxy for damage: a budget on it bounds the "
+    "proxy, not the loss of retained skill. Read what is kept off the measured scores.",
+    "A ROUGE-L recall of zero is no proof of removal: knowledge may be left that other prompts, "
+    "sampling, or a few steps of fine-tuning bring back.",
+    "The retain sets are the retain clients' own data unless other files were given; the "
+    "utility sets are the only ones that no client and no setting was chosen on.",
+)
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What was run.
+
+    Attributes:
+        name: from the config.
+        seed: from the config.
+        base_model: name of the base model.
+        base_model_sha256: hash of its weights.
+        seconds: what the events' log says each part took.
+        versions: of this package and what it stands on.
+    """
+
+    name: str
+    seed: int
+    base_model: str
+    base_model_sha256: str
+    seconds: dict[str, float]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class ClientReport:
+    """A client whose summary is part of the merge.
+
+    Attributes:
+        client_id: the client's id.
+        role: ``forget`` or ``retain``.
+        domain: what its data is about.
+        objective: what it optimised.
+        num_examples: records it trained on.
+        bytes_uploaded: tensors it sent: LoRA factors and Fisher, without headers.
+        training: what its summary says of the training.
+    """
+
+    client_id: str
+    role: str
+    domain: str
+    objective: str
+    num_examples: int
+    bytes_uploaded: int
+    training: dict[str, object]
+
+
+@dataclass(frozen=True)
+class MissingClient:
+    """A client that was asked and is not part of the merge."""
+
+    client_id: str
+    role: str
+    domain: str
+    reason: str
+    consequence: str
+
+
+@dataclass(frozen=True)
+class MergeReportRow:
+    """One merge in short; ``merged/<name>/merge.json`` has it tensor by tensor.
+
+    Attributes:
+        method: the merge method.
+        gamma: scale of the raw merge.
+        alpha: fraction of Fisher entries kept.
+        epsilon: budget per retain client, resolved; ``None`` without a projection.
+        tensors: number of adapted weights.
+        norm: Euclidean norm of the whole update.
+        raw_norm: the same before the projection.
+        constrained_tensors: tensors on which some multiplier is positive.
+        uncertified_tensors: tensors whose projection did not end at its tolerance.
+        largest_damage: Fisher damage of the update, the largest over tensors, per retain client.
+        warnings: what the merge had to say.
+    """
+
+    method: str
+    gamma: float
+    alpha: float
+    epsilon: dict[str, float] | None
+    tensors: int
+    norm: float
+    raw_norm: float
+    constrained_tensors: int
+    uncertified_tensors: int
+    largest_damage: dict[str, float]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """A merge at another gamma, from the same summaries."""
+
+    merge: str
+    gamma: float
+    norm: float
+    sets: dict[str, SetReport]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything ``report.json`` holds.
+
+    Attributes:
+        format_version: of this layout.
+        run: what was run.
+        clients: who is in the merge, by id.
+        missing: who is not, though asked.
+        warnings: what a reader must know before the numbers.
+        metric: the one that forgetting is matched on.
+        base: set name to scores of the base model.
+        merges: name to facts, in the config's order.
+        scores: merge name to set name to scores, at the configured gamma.
+        sweep: by merge, then gamma; includes the configured gamma.
+        comparisons: matched forgetting; see :mod:`fedunlearn.matching`.
+        limits: what the numbers cannot show.
+    """
+
+    format_version: int
+    run: RunFacts
+    clients: tuple[ClientReport, ...]
+    missing: tuple[MissingClient, ...]
+    warnings: tuple[str, ...]
+    metric: Metric
+    base: dict[str, SetReport]
+    merges: dict[str, MergeReportRow]
+    scores: dict[str, dict[str, SetReport]]
+    sweep: tuple[SweepPoint, ...]
+    comparisons: tuple[Comparison, ...]
+    limits: tuple[str, ...]
+
+
+_ADAPTER = TypeAdapter(Report)
+
+
+def write_report(report: Report, run_dir: Path) -> Path:
+    """Write ``report.json`` whole or not at all; return its path."""
+    path, partial = run_dir / REPORT_JSON, run_dir / f".{REPORT_JSON}.partial"
+    write_json(partial, _ADAPTER.dump_python(report, mode="json"))
+    return partial.replace(path)
+
+
+def read_report(run_dir: Path) -> Report:
+    """Read a run's report.
+
+    Raises:
+        InputError: there is none, or it is not one of this version.
+    """
+    path = run_dir / REPORT_JSON
+    try:
+        return _ADAPTER.validate_python(read_json(path))
+    except ValidationError as fault:
+        first = fault.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"{path} is not a report of this version: {where}: {first['msg']}"
+        ) from None

@@ -1,0 +1,274 @@
+"""Who takes part in a round, who delivered, and whether the round may go on without the rest.
+
+Pure bookkeeping: no Flower, no tensors, no clock. A round has two halves. In the *handshake*
+every node says who it is (:class:`Hello`) and :func:`build_roster` checks what they say against
+each other and against the clients the run expects. In the *training* half each node of the
+:class:`Roster` owes one summary; :class:`RoundOutcome` says what came and :func:`decide` whether
+that is enough.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fedunlearn.errors import RunError
+from fedunlearn.roles import ROLES
+
+
+class Identity(Protocol):
+    """What names a client: its id, its role and its domain."""
+
+    @property
+    def id(self) -> str:
+        """Unique in the federation."""
+
+    @property
+    def role(self) -> str:
+        """``forget`` or ``retain``."""
+
+    @property
+    def domain(self) -> str:
+        """What the client's data is about."""
+
+
+@dataclass(frozen=True)
+class RoundRules:
+    """How long to wait, and for whom.
+
+    Attributes:
+        nodes_s: seconds until every node is there.
+        handshake_s: seconds until every node has said who it is.
+        deadline_s: seconds until every client has delivered.
+        allow_partial: go on without those that did not.
+    """
+
+    nodes_s: float
+    handshake_s: float
+    deadline_s: float
+    allow_partial: bool = False
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A node's answer to the handshake, as the node gave it.
+
+    Attributes:
+        node_id: Flower's number for the node.
+        client_id, role, domain: from the node's own configuration.
+        num_examples: questions in the client's data file.
+        base_model: name of the base model the node loaded.
+        base_model_sha256: hash of its weights.
+    """
+
+    node_id: int
+    client_id: str
+    role: str
+    domain: str
+    num_examples: int
+    base_model: str
+    base_model_sha256: str
+
+    def failure(self, reason: str) -> "ClientFailure":
+        """Say that this client failed."""
+        return ClientFailure(self.client_id, self.role, self.domain, reason)
+
+
+@dataclass(frozen=True)
+class ClientFailure:
+    """A client that owes its part of the round, and why."""
+
+    client_id: str
+    role: str
+    domain: str
+    reason: str
+
+    def __str__(self) -> str:
+        head = f"{self.role} client {self.client_id!r} ({self.domain}): "
+        other_head = f"client {self.client_id!r} ({self.role}, {self.domain}): "
+        return head + self.reason.removeprefix(head).removeprefix(other_head)
+
+    @property
+    def consequence(self) -> str:
+        """What the model is like without this client."""
+        fate = {"forget": "is not unlearned", "retain": "is not protected"}.get(
+            self.role, "is left out"
+        )
+        return f"the data of {self.client_id!r} in {self.domain!r} {fate}"
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The clients of a round, in the order of their ids."""
+
+    hellos: tuple[Hello, ...]
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Nodes to ask, in the order of their clients' ids, so that every run asks alike."""
+        return tuple(hello.node_id for hello in self.hellos)
+
+    def by_node(self, node_id: int) -> Hello | None:
+        """Return the client behind a node, if there is one."""
+        return next((hello for hello in self.hellos if hello.node_id == node_id), None)
+
+    def lacking(self, received: Container[str]) -> tuple[str, ...]:
+        """Say which role none of the ``received`` clients has, and what the merge does then."""
+        present = {hello.role for hello in self.hellos if hello.client_id in received}
+        effects = {
+            "forget": "no forget client takes part: nothing is unlearned",
+            "retain": "no retain client takes part: nothing constrains the forget update",
+        }
+        return tuple(text for role, text in effects.items() if role not in present)
+
+
+def _groups(hellos: Iterable[Hello], attribute: str) -> dict[Hashable, list[Hello]]:
+    groups: dict[Hashable, list[Hello]] = defaultdict(list)
+    for hello in hellos:
+        groups[getattr(hello, attribute)].append(hello)
+    return groups
+
+
+def _duplicate_faults(hellos: Sequence[Hello]) -> list[str]:
+    return [
+        f"client id {client_id!r} is used by {len(same)} nodes "
+        f"({', '.join(f'{h.role}/{h.domain}' for h in same)}): give each node its own client-id"
+        for client_id, same in _groups(hellos, "client_id").items()
+        if len(same) > 1
+    ]
+
+
+def _role_faults(hellos: Sequence[Hello]) -> list[str]:
+    return [
+        f"client {h.client_id!r}: unknown role {h.role!r}, expected one of {', '.join(ROLES)}"
+        for h in hellos
+        if h.role not in ROLES
+    ]
+
+
+def _model_faults(hellos: Sequence[Hello]) -> list[str]:
+    by_hash = _groups(hellos, "base_model_sha256")
+    if len(by_hash) < 2:
+        return []
+    versions = "; ".join(
+        f"{str(digest)[:12]} ({same[0].base_model}) at {', '.join(h.client_id for h in same)}"
+        for digest, same in by_hash.items()
+    )
+    return [f"clients start from different base models: {versions}: install the same one on all"]
+
+
+def _expectation_faults(hellos: Sequence[Hello], expected: Sequence[Identity]) -> list[str]:
+    wanted = {identity.id: identity for identity in expected}
+    faults = []
+    for hello in hellos:
+        if (identity := wanted.get(hello.client_id)) is None:
+            faults.append(f"client {hello.client_id!r} is not in this run's list of clients")
+        elif (hello.role, hello.domain) != (identity.role, identity.domain):
+            faults.append(
+                f"client {hello.client_id!r}: its node says {hello.role}/{hello.domain}, "
+                f"the run expects {identity.role}/{identity.domain}"
+            )
+    return faults
+
+
+def build_roster(hellos: Iterable[Hello], expected: Sequence[Identity] = ()) -> Roster:
+    """Check the handshake and return who takes part.
+
+    Args:
+        hellos: the answers, in any order.
+        expected: the clients of the run; empty to accept whoever answers.
+
+    Raises:
+        RunError: an id used twice, an unknown role, different base models, or a client that is
+            not as expected. All faults are listed, each with its client.
+    """
+    ordered = sorted(hellos, key=lambda hello: (hello.client_id, hello.node_id))
+    faults = [*_duplicate_faults(ordered), *_role_faults(ordered), *_model_faults(ordered)]
+    if expected:
+        faults += _expectation_faults(ordered, expected)
+    if faults:
+        raise RunError("the clients' handshake failed:\n  " + "\n  ".join(faults))
+    return Roster(tuple(ordered))
+
+
+def absent(roster: Roster, expected: Sequence[Identity], reason: str) -> tuple[ClientFailure, ...]:
+    """Name the expected clients that are not on the roster."""
+    present = {hello.client_id for hello in roster.hellos}
+    return tuple(
+        ClientFailure(identity.id, identity.role, identity.domain, reason)
+        for identity in sorted(expected, key=lambda identity: identity.id)
+        if identity.id not in present
+    )
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What came of a round.
+
+    Attributes:
+        received: ids of the clients whose summaries are valid and stored, sorted.
+        failed: clients that answered with an error, or with a summary that was refused.
+        missing: clients that did not answer in time.
+        notes: what holds for the roster as a whole, e.g. that no retain client took part.
+    """
+
+    received: tuple[str, ...]
+    failed: tuple[ClientFailure, ...] = ()
+    missing: tuple[ClientFailure, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def absentees(self) -> tuple[ClientFailure, ...]:
+        """Failed and missing clients, in the order of their ids."""
+        return tuple(sorted((*self.failed, *self.missing), key=lambda f: (f.client_id, f.reason)))
+
+
+def decide(outcome: RoundOutcome, *, allow_partial: bool) -> tuple[str, ...]:
+    """Let the round go on, or stop it.
+
+    Args:
+        outcome: what came.
+        allow_partial: go on without the clients that failed, as long as one delivered.
+
+    Returns:
+        Warnings for the report: which client's data is not unlearned or not protected, and why.
+
+    Raises:
+        RunError: a client failed and ``allow_partial`` is off, or no client delivered. The text
+            names every absent client with its role, domain and reason.
+    """
+    absentees = outcome.absentees
+    if not outcome.received:
+        raise RunError(_refusal("no client delivered a summary", absentees))
+    if absentees and not allow_partial:
+        total = len(outcome.received) + len(absentees)
+        head = f"{len(absentees)} of {total} clients did not deliver; no model is written"
+        raise RunError(
+            _refusal(head, absentees) + "\nset federation.allow_partial=true to go on without them"
+        )
+    return (*(f"{failure}; {failure.consequence}" for failure in absentees), *outcome.notes)
+
+
+def odd_layouts(digests: Mapping[str, str]) -> tuple[str, ...]:
+    """Name the clients whose adapted weights are not those that most clients adapted.
+
+    Args:
+        digests: client id to the layout digest of its summary.
+
+    Returns:
+        Sorted ids of the minority; empty when all agree.
+
+    Raises:
+        RunError: there is no majority.
+    """
+    votes = Counter(digests.values()).most_common()
+    if len(votes) > 1 and votes[0][1] == votes[1][1]:
+        pairs = ", ".join(f"{client}: {digest[:12]}" for client, digest in sorted(digests.items()))
+        raise RunError(
+            f"the clients adapted different weights, with no majority: {pairs}"
+        )
+    return tuple(sorted(client for client, digest in digests.items() if digest != votes[0][0]))
+
+
+def _refusal(head: str, failures: Iterable[ClientFailure]) -> str:
+    return "\n  ".join([head, *(str(failure) for failure in failures)])

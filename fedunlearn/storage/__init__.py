@@ -1,0 +1,7 @@
+"""Files and folders that are there whole or not at all."""
+
+from fedunlearn.storage.folders import atomic_folder
+from fedunlearn.storage.json_files import read_json, to_json, write_json
+from fedunlearn.storage.tensor_files import TensorFile, write_tensors
+
+__all__ = ["TensorFile", "atomic_folder", "read_json", "to_json", "write_json", "write_tensors"]

@@ -1,0 +1,50 @@
+"""JSON as other programs read it: no NaN and no Infinity, stable key order, UTF-8."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedunlearn.errors import InputError
+
+
+def to_json(value: object) -> str:
+    """Write ``value`` as JSON; the numbers JSON lacks become ``"inf"``, ``"-inf"``, ``"nan"``."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write :func:`to_json` to a file."""
+    path.write_text(to_json(value) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        InputError: the file is missing, truncated, not UTF-8, or no JSON object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except OSError as fault:
+        raise InputError(f"{path} cannot be read: {fault.strerror}") from fault
+    except (ValueError, RecursionError) as fault:
+        raise InputError(f"{path} is not valid JSON: {fault}") from fault
+    if not isinstance(value, dict):
+        raise InputError(f"{path} must hold a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

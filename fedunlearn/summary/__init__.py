@@ -1,0 +1,30 @@
+"""What a client contributes to a round: typed, validated, on disk and on the wire.
+
+A summary is sent once and holds everything the server needs for every merge, scale and budget it
+may try later: the LoRA factors of the task vector and the raw Fisher diagonal (FIRM, section
+"What a client sends"), with enough about their origin to refuse what does not belong together.
+"""
+
+from fedunlearn.summary.client_summary import ClientSummary
+from fedunlearn.summary.consistency import check_consistent
+from fedunlearn.summary.files import load_summary, open_summaries, save_summary
+from fedunlearn.summary.layout import adapter_keys, layout_digest, parameter_name
+from fedunlearn.summary.lora import LoraLayout
+from fedunlearn.summary.meta import FORMAT_VERSION, SummaryMeta
+from fedunlearn.summary.wire import from_wire, to_wire
+
+__all__ = [
+    "FORMAT_VERSION",
+    "ClientSummary",
+    "LoraLayout",
+    "SummaryMeta",
+    "adapter_keys",
+    "check_consistent",
+    "from_wire",
+    "layout_digest",
+    "load_summary",
+    "open_summaries",
+    "parameter_name",
+    "save_summary",
+    "to_wire",
+]

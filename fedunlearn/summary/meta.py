@@ -1,0 +1,125 @@
+"""Who a summary comes from and how it was made."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedunlearn.errors import SummaryError
+from fedunlearn.roles import ROLES, Role
+from fedunlearn.settings import settings
+
+FORMAT_VERSION = 1
+_CLIENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@settings
+class SummaryMeta:
+    """The content of ``summary.json``.
+
+    Attributes:
+        format_version: of the summary's files.
+        client_id: unique in the round; also the name of the summary's folder.
+        role: ``forget`` or ``retain``.
+        domain: what the data is about; forget clients of one domain are pooled.
+        objective: name of the objective the client optimised.
+        num_examples: records in the client's data.
+        base_model: name of the base model.
+        base_model_sha256: hash of its weights; equal for all clients of a round.
+        fisher: how the Fisher diagonal was estimated: ``num_sequences``, ``max_length``,
+            ``dtype``, ``reference``.
+        training: what training reported: steps, final loss and the like.
+        layout_digest: :func:`~fedunlearn.summary.layout.layout_digest` of the Fisher tensors.
+    """
+
+    format_version: int = FORMAT_VERSION
+    client_id: str
+    role: Role
+    domain: str
+    objective: str
+    num_examples: int
+    base_model: str
+    base_model_sha256: str
+    fisher: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    layout_digest: str
+
+
+def read_meta(raw: Mapping[str, Any]) -> SummaryMeta:
+    """Type the content of a ``summary.json``, whoever wrote it.
+
+    Raises:
+        SummaryError: a newer format, a missing or unknown key, a wrong type; the text names the
+            client where it can.
+    """
+    who = name_client(raw.get("client_id"))
+    version = raw.get("format_version")
+    if version != FORMAT_VERSION or isinstance(version, bool):
+        raise SummaryError(
+            f"{who}: summary format {shown(version)} is not the {FORMAT_VERSION} this version "
+            "reads; use the same version of fedunlearn on all sides"
+        )
+    try:
+        return TypeAdapter(SummaryMeta).validate_json(json.dumps(raw), strict=True)
+    except ValidationError as fault:
+        raise SummaryError(f"{who}: {_in_words(fault)}") from None
+
+
+def check_meta(meta: SummaryMeta) -> None:
+    """Check the values of an already typed description.
+
+    Raises:
+        SummaryError: an id that cannot name a folder, an unknown role, an empty domain, a
+            malformed hash and the like.
+    """
+    checks = {
+        "client_id": (bool(_CLIENT_ID.fullmatch(meta.client_id)), f"match {_CLIENT_ID.pattern}"),
+        "role": (meta.role in ROLES, f"be one of {', '.join(ROLES)}"),
+        "domain": (_is_label(meta.domain), "be 1-64 printable characters and no path"),
+        "objective": (_is_label(meta.objective), "be 1-64 printable characters and no path"),
+        "num_examples": (meta.num_examples >= 1, "be at least 1"),
+        "base_model": (bool(meta.base_model.strip()), "name the model"),
+        "base_model_sha256": (_is_digest(meta.base_model_sha256), "be 64 hexadecimal digits"),
+        "layout_digest": (_is_digest(meta.layout_digest), "be 64 hexadecimal digits"),
+        "format_version": (meta.format_version == FORMAT_VERSION, f"be {FORMAT_VERSION}"),
+    }
+    for name, (good, rule) in checks.items():
+        if not good:
+            raise SummaryError(f"{name} must {rule}, got {shown(getattr(meta, name))}")
+
+
+def name_client(client_id: object) -> str:
+    """Refer to a client in an error; ids that are none are not repeated."""
+    if isinstance(client_id, str) and _CLIENT_ID.fullmatch(client_id):
+        return f"client {client_id!r}"
+    return "a client without a valid id"
+
+
+def shown(value: object) -> str:
+    """Quote a value somebody else sent, briefly."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _is_label(text: str) -> bool:
+    fits = text.isprintable() and text == text.strip() and 1 <= len(text) <= 64
+    return fits and not set("/\\") & set(text)
+
+
+def _is_digest(text: str) -> bool:
+    return bool(_DIGEST.fullmatch(text))
+
+
+def _in_words(fault: ValidationError) -> str:
+    """Say the first fault of a validation."""
+    error = fault.errors(include_url=False)[0]
+    key = ".".join(map(str, error["loc"])) or "summary"
+    if error["type"].startswith("missing"):
+        return f"{key} is missing"
+    if error["type"] == "unexpected_keyword_argument":
+        return f"unknown key {shown(key)}"
+    return f"{key}: {error['msg']}, got {shown(error['input'])}"

@@ -1,0 +1,113 @@
+"""Makes every merge of a run from one set of summaries, and measures each on the live model.
+
+No client runs again: what a merge needs of the summaries is computed once per method and reused
+for every gamma and epsilon, which are scalars and budgets on top of it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from fedunlearn.aggregation import Merger, MergeReport, MergeResult, MergeSettings
+from fedunlearn.evaluation import EvaluationSettings, QuestionBank, evaluate
+from fedunlearn.models.loading import LoadedModel
+from fedunlearn.models.patching import applied
+from fedunlearn.progress import Progress
+from fedunlearn.scores import SetReport, summarise
+from fedunlearn.summary import ClientSummary
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A merge at one gamma, to be made and measured.
+
+    Attributes:
+        merge: its name in the config.
+        chosen: its settings, at this gamma.
+        configured: this is the gamma the config gives it.
+    """
+
+    merge: str
+    chosen: MergeSettings
+    configured: bool
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A trial's report and scores."""
+
+    trial: Trial
+    report: MergeReport
+    sets: dict[str, SetReport]
+
+
+def plan_trials(
+    merges: dict[str, MergeSettings], *, gammas: Sequence[float], swept: Sequence[str]
+) -> list[Trial]:
+    """List every merge at its own gamma and, where it is swept, at the others, rising."""
+    trials = []
+    for name, chosen in merges.items():
+        extra = gammas if name in swept else ()
+        for gamma in sorted({chosen.gamma, *extra}):
+            trials.append(Trial(name, replace(chosen, gamma=gamma), gamma == chosen.gamma))
+    return trials
+
+
+class MergeBench:
+    """Makes merges of the same summaries, sharing between them what does not depend on gamma."""
+
+    def __init__(self, summaries: Sequence[ClientSummary]) -> None:
+        self._summaries = summaries
+        self._mergers: dict[tuple[float, float], Merger] = {}
+
+    def merge(self, chosen: MergeSettings) -> MergeResult:
+        """Make one merge.
+
+        Raises:
+            InputError: the method, its options or its budget do not fit the clients.
+        """
+        key = chosen.alpha, chosen.eps0
+        if key not in self._mergers:
+            # Trials come merge by merge, so one raw merge at a time is enough to keep.
+            self._mergers = {key: Merger(self._summaries, *key, keep=1)}
+        return self._mergers[key].merge(chosen)
+
+
+class Exam:
+    """Measures the base model, as it is or with an update applied; counts the questions asked."""
+
+    def __init__(
+        self,
+        base: LoadedModel,
+        bank: QuestionBank,
+        chosen: EvaluationSettings,
+        *,
+        progress: Progress,
+        rounds: int,
+    ) -> None:
+        self._base, self._bank, self._chosen = base, bank, chosen
+        self._progress = progress
+        self._total = rounds * bank.size
+        self._before = 0
+
+    def base_scores(self) -> dict[str, SetReport]:
+        """Measure the base model."""
+        measured = evaluate(self._base, self._bank, self._chosen, progress=self._advance)
+        self._before += self._bank.size
+        return summarise(measured)
+
+    def scores(self, merged: MergeResult) -> dict[str, SetReport]:
+        """Measure the model with an update; its weights are restored bit for bit."""
+        with applied(self._base.model, merged.delta):
+            return self.base_scores()
+
+    def _advance(self, done: int, total: int) -> None:
+        self._progress(self._before + done, self._total)
+
+
+def run_trials(
+    trials: Sequence[Trial], bench: MergeBench, exam: Exam
+) -> Iterator[tuple[Finding, MergeResult]]:
+    """Make and measure every trial; an update is dropped before the next is made."""
+    for trial in trials:
+        result = bench.merge(trial.chosen)
+        yield Finding(trial, result.report, exam.scores(result)), result

@@ -1,0 +1,1 @@
+"""Pure tensor functions: Fisher processing, projection, low rank factors, bit patterns."""

@@ -1,0 +1,60 @@
+"""LoRA factors to dense task vectors and back."""
+
+import torch
+from torch import Tensor
+
+
+def task_vector(A: Tensor, B: Tensor, scaling: float, *, transposed: bool = False) -> Tensor:
+    """Return the dense update ``scaling * B @ A`` of one LoRA adapter.
+
+    Args:
+        A: down projection, shape (r, d_in), any floating dtype.
+        B: up projection, shape (d_out, r), any floating dtype.
+        scaling: ``lora_alpha / r``, or ``lora_alpha / sqrt(r)`` with rank-stabilised LoRA.
+        transposed: the base weight is stored as (d_in, d_out), PEFT's ``fan_in_fan_out``.
+
+    Returns:
+        Float32, contiguous, shape (d_out, d_in), or (d_in, d_out) if transposed.
+
+    Raises:
+        ValueError: the factors are not matrices of one rank.
+    """
+    if A.dim() != 2 or B.dim() != 2 or A.shape[0] != B.shape[1]:
+        raise ValueError(
+            f"A must be (r, d_in) and B (d_out, r), got {tuple(A.shape)} and {tuple(B.shape)}"
+        )
+    dense = (B.to(torch.float32) @ A.to(torch.float32)) * scaling
+    return dense.T.contiguous() if transposed else dense
+
+
+def truncate(delta: Tensor, rank: int) -> tuple[Tensor, Tensor, float]:
+    """Return the nearest matrix of a given rank, as LoRA factors.
+
+    Solves ``min ||delta - B @ A||_F`` over A of shape (rank, d_in), B of shape (d_out, rank) by
+    a singular value decomposition in float64; each factor carries the root of the singular
+    values. A rank above what the shape allows is filled up with zeros.
+
+    Args:
+        delta: shape (d_out, d_in), any floating dtype.
+        rank: >= 1.
+
+    Returns:
+        A and B, float32, and the relative error ``||delta - B @ A||_F / ||delta||_F`` of the
+        rounded factors, 0 for a zero matrix.
+
+    Raises:
+        ValueError: the rank is below 1 or delta is not a matrix.
+    """
+    if rank < 1 or delta.dim() != 2:
+        raise ValueError(f"need a matrix and a rank >= 1, got {tuple(delta.shape)} and rank {rank}")
+    exact = delta.to(torch.float64)
+    left, singular, right = torch.linalg.svd(exact, full_matrices=False)
+    kept = min(rank, singular.numel())
+    root = singular[:kept].sqrt()
+    A = torch.zeros(rank, delta.shape[1], dtype=torch.float32, device=delta.device)
+    B = torch.zeros(delta.shape[0], rank, dtype=torch.float32, device=delta.device)
+    A[:kept] = root[:, None] * right[:kept]
+    B[:, :kept] = left[:, :kept] * root
+    missing = torch.linalg.norm(exact - B.double() @ A.double())
+    norm = torch.linalg.norm(exact)
+    return A, B, (missing / norm).item() if norm > 0 else 0.0

@@ -1,0 +1,1 @@
+"""The training loop, the Fisher pass, and what a client does in a round."""

@@ -1,0 +1,151 @@
+"""Teaches the tiny model the embedded world by heart, once, and keeps it on disk."""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, get_cosine_schedule_with_warmup
+
+from fedunlearn.data.encoding import Example, collate, encode_record
+from fedunlearn.data.records import Question, read_questions
+from fedunlearn.data.world import WorldSize, write_world
+from fedunlearn.errors import InputError
+from fedunlearn.models.tiny import TinySize, build_model, train_tokenizer
+from fedunlearn.seeding import derive, generator
+from fedunlearn.settings import settings
+from fedunlearn.training.forward import aligned_logits
+
+Progress = Callable[[int, int], None]
+"""Called with (steps done, steps in all)."""
+
+_VERSION = 1
+
+
+@settings
+class WorldSettings:
+    """The embedded world: what there is, and how well the model learns it.
+
+    Attributes:
+        directory: where data and model are kept; made again when any setting here changes.
+        size: how many facts.
+        model: shape of the model.
+        epochs: passes over all facts.
+        learning_rate: peak of AdamW's cosine schedule.
+        batch_size: questions a step.
+        label_smoothing: keeps the model from certainty, as a large model is about most facts;
+            without it the gradients on known facts, and so their Fisher, vanish.
+        threads: CPU threads while teaching; part of what the weights depend on.
+    """
+
+    directory: str
+    size: WorldSize = WorldSize()
+    model: TinySize = TinySize()
+    epochs: int = 30
+    learning_rate: float = 5e-3
+    batch_size: int = 16
+    label_smoothing: float = 0.1
+    threads: int = 2
+
+
+def ensure_world(chosen: WorldSettings, *, progress: Progress | None = None) -> Path:
+    """Write the world's data and teach the model, unless it is there already.
+
+    Everything is made in a temporary folder beside the directory and moved into place whole,
+    so an interrupted run leaves nothing half-written behind.
+
+    Returns:
+        The world's directory, with ``data/`` (JSONL) and ``model/`` (transformers).
+
+    Raises:
+        InputError: the directory holds something else; it is left alone.
+    """
+    directory = Path(chosen.directory).expanduser()
+    wanted = _manifest(chosen)
+    manifest = directory / "world.json"
+    if manifest.is_file() and json.loads(manifest.read_text()) == wanted:
+        return directory
+    if directory.exists() and not manifest.is_file() and any(directory.iterdir()):
+        raise InputError(
+            f"{directory} is not a world made here and is not empty; choose another "
+            "world.directory, or move what is in it"
+        )
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        write_world(making, chosen.size)
+        model, tokenizer = teach(
+            read_questions(making / "data" / "corpus.jsonl"), chosen, progress=progress
+        )
+        model.save_pretrained(making / "model")
+        tokenizer.save_pretrained(making / "model")
+        (making / "world.json").write_text(json.dumps(wanted, indent=2) + "\n")
+        if directory.exists():
+            shutil.rmtree(directory)
+        making.rename(directory)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return directory
+
+
+def teach(
+    questions: list[Question], chosen: WorldSettings, *, progress: Progress | None = None
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """Train a fresh tiny model on the answers until it knows them by heart."""
+    seed = chosen.size.seed
+    texts = [text for q in questions for text in (q.question, q.answer)]
+    tokenizer = train_tokenizer(texts, vocabulary=chosen.model.vocabulary)
+    model = build_model(tokenizer, chosen.model, seed=derive(seed, "weights"))
+    examples = [encode_record(tokenizer, question, max_length=256) for question in questions]
+    per_epoch = -(-len(examples) // chosen.batch_size)
+    total = per_epoch * chosen.epochs
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=chosen.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
+    )
+    schedule = get_cosine_schedule_with_warmup(optimizer, min(20, total // 5), total)
+    order = generator(seed, "teaching order")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(chosen.threads)
+    try:
+        model.train()
+        done = 0
+        for _ in range(chosen.epochs):
+            shuffled = torch.randperm(len(examples), generator=order).tolist()
+            for start in range(0, len(shuffled), chosen.batch_size):
+                part = [examples[i] for i in shuffled[start : start + chosen.batch_size]]
+                _step(model, part, optimizer, chosen.label_smoothing)
+                schedule.step()
+                done += 1
+                if progress is not None:
+                    progress(done, total)
+    finally:
+        torch.set_num_threads(threads)
+    return model.eval(), tokenizer
+
+
+def _step(
+    model: LlamaForCausalLM,
+    examples: list[Example],
+    optimizer: torch.optim.Optimizer,
+    label_smoothing: float,
+) -> None:
+    logits, labels = aligned_logits(model, collate(examples, pad_id=0))
+    loss = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing
+    )
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def _manifest(chosen: WorldSettings) -> dict[str, object]:
+    """What the cached world was made from; the directory itself is no part of it."""
+    made_from = {**asdict(chosen), "version": _VERSION}
+    del made_from["directory"]
+    text = json.dumps(made_from, sort_keys=True)
+    return {"made_from": made_from, "sha256": hashlib.sha256(text.encode()).hexdigest()}

@@ -1,0 +1,1 @@
+"""Flower strategies: records in, calls into ``fedunlearn``, records out."""

@@ -1,0 +1,99 @@
+"""Reads answers: a handshake, a summary, or a failure with the name of the client it concerns."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from flwr.app import RecordDict
+
+from fedunlearn.errors import SummaryError
+from fedunlearn.rounds import ClientFailure, Hello, Identity, Roster, absent, build_roster
+from fedunlearn.summary import ClientSummary, from_wire
+from strategies import records
+from strategies.exchange import Answer
+
+UNHEARD = (
+    "it did not answer the handshake in time; is its node running? "
+    "(a simulation needs as many nodes as clients: num-supernodes)"
+)
+
+
+def shake_hands(
+    answers: Iterable[Answer], expected: Sequence[Identity]
+) -> tuple[Roster, tuple[ClientFailure, ...]]:
+    """Turn the answers to the handshake into a roster.
+
+    Args:
+        answers: as they arrive.
+        expected: the run's clients; empty to accept whoever answers.
+
+    Returns:
+        Who takes part, and who was expected but does not.
+
+    Raises:
+        RunError: the answers do not fit together, see :func:`build_roster`.
+    """
+    hellos: list[Hello] = []
+    failures: list[ClientFailure] = []
+    for answer in answers:
+        met = _read_hello(answer)
+        (hellos if isinstance(met, Hello) else failures).append(met)  # type: ignore[arg-type]
+    roster = build_roster(hellos, expected)
+    return roster, _name_failures(failures, absent(roster, expected, UNHEARD))
+
+
+def _read_hello(answer: Answer) -> Hello | ClientFailure:
+    if (failure := _reported(answer)) is not None:
+        return failure
+    try:
+        return records.read_hello(answer.node_id, answer.content or RecordDict())
+    except SummaryError as fault:
+        return _nameless(answer, str(fault))
+
+
+def _name_failures(
+    failures: Sequence[ClientFailure], silent: Sequence[ClientFailure]
+) -> tuple[ClientFailure, ...]:
+    """Put names to failures of nodes that could not say who they are.
+
+    Only as far as it is certain: the reason of the nameless ones is given to every expected
+    client that was not heard of otherwise.
+    """
+    named = {failure.client_id: failure for failure in failures}
+    unheard = [failure for failure in silent if failure.client_id not in named]
+    nameless = [failure for failure in failures if failure.role == _UNKNOWN_ROLE]
+    if not unheard or not nameless:
+        return (*failures, *unheard)
+    reason = "; ".join(dict.fromkeys(failure.reason for failure in nameless))
+    known = [failure for failure in failures if failure not in nameless]
+    return (*known, *(replace(failure, reason=reason) for failure in unheard))
+
+
+def accept(hello: Hello, answer: Answer) -> ClientSummary:
+    """Decode the summary that a node owes, and check that it is that one.
+
+    Raises:
+        SummaryError: the client failed, or its summary is not valid, or not of this client, or
+            not on the base model of the handshake.
+    """
+    if (failure := _reported(answer)) is not None:
+        raise SummaryError(failure.reason)
+    summary = from_wire(*records.read_summary(answer.content or RecordDict()))
+    for name in ("client_id", "role", "domain", "base_model_sha256"):
+        promised, got = getattr(hello, name), getattr(summary.meta, name)
+        if promised != got:
+            raise SummaryError(f"its summary has {name} {got!r}, its handshake had {promised!r}")
+    return summary
+
+
+_UNKNOWN_ROLE = "unknown role"
+
+
+def _reported(answer: Answer) -> ClientFailure | None:
+    """Return the failure that a client reports, or that Flower reports in its place."""
+    if answer.content is None:
+        return _nameless(answer, answer.error)
+    return records.read_failure(answer.content)
+
+
+def _nameless(answer: Answer, reason: str) -> ClientFailure:
+    return ClientFailure(f"node {answer.node_id}", _UNKNOWN_ROLE, "unknown domain", reason)

@@ -1,0 +1,55 @@
+import pytest
+import torch
+
+from fedunlearn.data.encoding import (
+    IGNORED,
+    Example,
+    collate,
+    encode_prompt,
+    encode_record,
+)
+from fedunlearn.data.records import Passage, Question
+from fedunlearn.errors import DataError
+from tests.world import pocket_model, questions
+
+TOKENIZER = pocket_model().tokenizer
+
+
+def test_one_bos_whole_prompt_masked_nothing_of_the_answer_masked() -> None:
+    question = questions()[0]
+    prompt = encode_prompt(TOKENIZER, question.question)
+    example = encode_record(TOKENIZER, question, max_length=256)
+    assert prompt.count(TOKENIZER.bos_token_id) == 1
+    assert example.input_ids[: len(prompt)] == tuple(prompt)
+    assert set(example.labels[: len(prompt)]) == {IGNORED}
+    assert example.labels[len(prompt) :] == example.input_ids[len(prompt) :]
+    assert example.labels[-1] == TOKENIZER.eos_token_id
+    answer = [label for label in example.labels[:-1] if label != IGNORED]
+    assert TOKENIZER.decode(answer) == question.answer  # type: ignore[attr-defined]
+
+
+def test_without_a_chat_template_there_is_one_bos_too() -> None:
+    tokenizer = pocket_model().tokenizer
+    tokenizer.chat_template = None
+    prompt = encode_prompt(tokenizer, "Where?")
+    assert prompt[0] == tokenizer.bos_token_id
+    assert prompt.count(tokenizer.bos_token_id) == 1
+
+
+def test_pad_equal_to_eos_does_not_mask_the_real_eos() -> None:
+    eos = TOKENIZER.eos_token_id
+    assert eos is not None
+    batch = collate([Example((5, 6, eos), (IGNORED, 6, eos)), Example((5, eos), (IGNORED, eos))], pad_id=eos)
+    assert batch.labels.tolist() == [[IGNORED, 6, eos], [IGNORED, eos, IGNORED]]
+    assert batch.attention_mask.tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert batch.input_ids.dtype == torch.int64
+
+
+def test_a_passage_is_learned_from_its_second_token_on() -> None:
+    example = encode_record(TOKENIZER, Passage("The town lies on the river."), max_length=256)
+    assert example.labels == (IGNORED, *example.input_ids[1:])
+
+
+def test_a_prompt_that_fills_the_window_is_refused() -> None:
+    with pytest.raises(DataError, match="no target token .* max_length=4"):
+        encode_record(TOKENIZER, Question("Where is it, if it is anywhere?", "There."), max_length=4)

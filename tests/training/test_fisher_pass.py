@@ -1,0 +1,91 @@
+"""The Fisher pass against a slow, obvious float64 computation."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedunlearn.data.encoding import IGNORED, Example, encode_record
+from fedunlearn.models.loading import fingerprint
+from fedunlearn.training.fisher_pass import FisherSettings, estimate_fisher
+from tests.world import pocket_model, questions
+
+NAMES = ["model.layers.0.mlp.down_proj.weight", "model.layers.1.self_attn.q_proj.weight"]
+BASE = pocket_model()
+EXAMPLES = [encode_record(BASE.tokenizer, q, max_length=256) for q in questions(4)]
+
+
+def slow_fisher(examples: list[Example], name: str, *, whole: bool) -> Tensor:
+    """Mean over sequences of the squared gradient of the mean token loss, in float64."""
+    model = pocket_model(dtype=torch.float64).model
+    weight = model.get_parameter(name).requires_grad_()
+    squares = []
+    for example in examples:
+        ids = torch.tensor([example.input_ids])
+        logits = model(input_ids=ids).logits[0, :-1].double()
+        targets = example.input_ids if whole else example.labels
+        terms = [
+            -logits[t - 1].log_softmax(-1)[targets[t]]
+            for t in range(1, len(targets))
+            if targets[t] != IGNORED
+        ]
+        (gradient,) = torch.autograd.grad(torch.stack(terms).mean(), weight)
+        squares.append(gradient**2)
+    return torch.stack(squares).mean(0)
+
+
+@pytest.mark.parametrize("targets", ["sequence", "answer"])
+def test_it_is_the_mean_of_squared_per_sequence_gradients(targets: str) -> None:
+    chosen = FisherSettings(num_sequences=4, targets=targets)  # type: ignore[arg-type]
+    fisher = estimate_fisher(BASE.model, EXAMPLES, NAMES, chosen=chosen)
+    for name in NAMES:
+        expected = slow_fisher(EXAMPLES, name, whole=targets == "sequence")
+        assert fisher[name].dtype == torch.bfloat16
+        torch.testing.assert_close(
+            fisher[name].double(), expected, rtol=2**-7, atol=float(expected.max()) * 1e-6
+        )
+
+
+class TwoClassLine(torch.nn.Module):
+    """Logits [w * x, 0] with x = +4 for token 0 and -4 for token 1: gradients -2 and +2 at w = 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+
+    def forward(self, input_ids: Tensor, **_: object) -> SimpleNamespace:
+        score = self.weight * (4.0 - 8.0 * input_ids.float())
+        return SimpleNamespace(logits=torch.stack([score, torch.zeros_like(score)], dim=-1))
+
+
+@pytest.mark.parametrize("num_sequences", [1, 2, 4])
+def test_squares_do_not_cancel_where_gradients_do(num_sequences: int) -> None:
+    pair = [Example((0, 0), (IGNORED, 0)), Example((1, 0), (IGNORED, 0))]
+    chosen = FisherSettings(num_sequences=num_sequences, targets="answer")
+    fisher = estimate_fisher(TwoClassLine(), pair, ["weight"], chosen=chosen)
+    assert fisher["weight"].item() == 4.0
+
+
+def test_fewer_examples_than_asked_for_cycle_in_the_data_s_order() -> None:
+    fisher = estimate_fisher(
+        BASE.model, EXAMPLES[:2], NAMES, chosen=FisherSettings(num_sequences=3)
+    )
+    expected = slow_fisher([EXAMPLES[0], EXAMPLES[1], EXAMPLES[0]], NAMES[0], whole=True)
+    torch.testing.assert_close(
+        fisher[NAMES[0]].double(), expected, rtol=2**-7, atol=float(expected.max()) * 1e-6
+    )
+
+
+def test_the_model_is_left_untouched_and_without_gradients() -> None:
+    estimate_fisher(BASE.model, EXAMPLES, NAMES, chosen=FisherSettings(num_sequences=2))
+    assert fingerprint(BASE.model) == BASE.sha256
+    assert all(p.grad is None and not p.requires_grad for p in BASE.model.parameters())
+
+
+def test_truncation_to_max_length() -> None:
+    short = FisherSettings(num_sequences=1, max_length=9)
+    cut = [Example(EXAMPLES[0].input_ids[:9], EXAMPLES[0].labels[:9])]
+    long = FisherSettings(num_sequences=1)
+    for name, value in estimate_fisher(BASE.model, EXAMPLES[:1], NAMES, chosen=short).items():
+        assert torch.equal(value, estimate_fisher(BASE.model, cut, NAMES, chosen=long)[name])
