@@ -59,12 +59,16 @@ def build_report(
         setting(f.trial.merge, f.trial.chosen.gamma, f.sets, metric=metric) for f in findings
     ]
     references = [name for name, chosen in config.merges.items() if chosen.method == "firm"]
-    said = [*warnings, *(w for f in configured.values() for w in f.report.warnings)]
+    missing = _missing(log, received={summary.meta.client_id for summary in summaries})
+    said = [
+        *(text for text in warnings if not any(m.consequence in text for m in missing)),
+        *(text for finding in configured.values() for text in finding.report.warnings),
+    ]
     return Report(
         format_version=FORMAT_VERSION,
         run=_run_facts(config, summaries, log),
         clients=tuple(_client(summary) for summary in summaries),
-        missing=_missing(log, received={summary.meta.client_id for summary in summaries}),
+        missing=missing,
         warnings=tuple(dict.fromkeys(said)),
         metric=metric,
         base=dict(base),

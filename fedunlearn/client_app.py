@@ -17,10 +17,11 @@ from flwr.clientapp import ClientApp
 
 from clients.deadline import time_limit
 from clients.unlearn import RunJob, UnlearnClient, read_fit
-from fedunlearn.config import RunConfig, load_config
+from fedunlearn.config import RunConfig
 from fedunlearn.errors import ConfigError, FedUnlearnError
 from fedunlearn.roles import ROLES
 from fedunlearn.rounds import ClientFailure
+from fedunlearn.run_keys import config_of
 from fedunlearn.training.client_job import ClientIdentity, run_client_job
 from strategies import records
 
@@ -35,9 +36,8 @@ logger = logging.getLogger(__name__)
 
 
 def run_config_source(context: Context) -> RunConfig:
-    """Load the config that the app's ``config`` and ``overrides`` keys name."""
-    overrides = str(context.run_config.get("overrides", "")).split()
-    return load_config(str(context.run_config.get("config", "")) or None, overrides)
+    """Load the config that the keys of the run name."""
+    return config_of(context.run_config)
 
 
 def node_identity(context: Context, config: RunConfig) -> ClientIdentity:

@@ -11,9 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBars
 from rich.table import Table as RichTable
 
-from fedunlearn.plots import PLOT
 from fedunlearn.progress import Progress
-from fedunlearn.report import REPORT_JSON, REPORT_MARKDOWN, Report
+from fedunlearn.report import PLOT, REPORT_JSON, REPORT_MARKDOWN, Report
 from fedunlearn.tables import Table, headline
 from fedunlearn.verdicts import verdicts
 
@@ -82,10 +81,10 @@ def show_report(report: Report, run_dir: Path, console: Console) -> None:
 
 
 def show_table(table: Table, console: Console) -> None:
-    """Print a table, the first column to the left and numbers to the right."""
-    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    """Print a table, names to the left and numbers to the right."""
+    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for place, column in enumerate(table.columns):
-        justify = "left" if place == 0 else "right"
+        justify = "left" if place < table.names else "right"
         drawn.add_column(escape(column), justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for row in table.rows:
         drawn.add_row(*map(escape, row))

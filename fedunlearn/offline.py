@@ -8,6 +8,8 @@ _DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # no fresh environment under `uv run`
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # client_gpus=0 keeps clients off the GPU
+    # Ray prints these whatever its log level; the round reports such clients itself
+    "RAY_DEDUP_LOGS_SKIP_REGEX": r"Task ClientAppActor\.|A worker died or was killed",
     "TOKENIZERS_PARALLELISM": "false",  # a simulated client has the threads it was given
 }
 

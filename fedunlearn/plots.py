@@ -6,10 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fedunlearn.report import Report
+from fedunlearn.report import PLOT, Report
 from fedunlearn.scores import METRIC_NAMES, SetReport, group_mean
 
-PLOT = "forgetting_vs_kept.png"
 _MARKERS = "osD^vP*X"
 
 

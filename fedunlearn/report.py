@@ -15,6 +15,7 @@ from fedunlearn.storage import read_json, write_json
 
 FORMAT_VERSION = 1
 REPORT_JSON, REPORT_MARKDOWN = "report.json", "report.md"
+PLOT = "forgetting_vs_kept.png"
 
 LIMITS = (
     "The Fisher diagonal is a local, second-order proxy for damage: a budget on it bounds the "

@@ -111,7 +111,7 @@ def _bullets(title: str, lines: tuple[str, ...] | list[str]) -> list[str]:
 
 def _markdown(table: Table) -> str:
     """Render as a pipe table; numbers to the right."""
-    rule = ["---", *["---:"] * (len(table.columns) - 1)]
+    rule = ["---" if place < table.names else "---:" for place in range(len(table.columns))]
     lines = [table.columns, rule, *table.rows]
     return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
 

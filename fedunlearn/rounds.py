@@ -264,9 +264,7 @@ def odd_layouts(digests: Mapping[str, str]) -> tuple[str, ...]:
     votes = Counter(digests.values()).most_common()
     if len(votes) > 1 and votes[0][1] == votes[1][1]:
         pairs = ", ".join(f"{client}: {digest[:12]}" for client, digest in sorted(digests.items()))
-        raise RunError(
-            f"the clients adapted different weights, with no majority: {pairs}"
-        )
+        raise RunError(f"the clients adapted different weights, with no majority: {pairs}")
     return tuple(sorted(client for client, digest in digests.items() if digest != votes[0][0]))
 
 

@@ -4,9 +4,11 @@
 does the round and hands over to the pipeline, which merges, evaluates and reports.
 """
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -14,12 +16,16 @@ from flwr.serverapp import Grid, ServerApp
 from fedunlearn.config import RunConfig
 from fedunlearn.errors import FedUnlearnError
 from fedunlearn.events import EventLog, Listener
+from fedunlearn.pipeline import finish, prepare
 from fedunlearn.rounds import RoundRules
+from fedunlearn.run_keys import config_of, folder_of
 from strategies.exchange import Patience
 from strategies.firm import FirmStrategy
 
-NODES_S = 120.0
-HANDSHAKE_S = 600.0
+NODES_S = 60.0  # for all nodes to be there
+HANDSHAKE_S = 600.0  # for all to load the base model and say who they are
+
+logger = logging.getLogger("flwr.fedunlearn")  # shown wherever Flower's own log is
 
 Main = Callable[[Grid, Context], None]
 
@@ -53,11 +59,10 @@ def federate(
         InputError: the folder already holds summaries.
         RunError: see :meth:`FirmStrategy.run`.
     """
-    deadline = config.federation.deadline_s
     rules = RoundRules(
-        nodes_s=min(NODES_S, deadline),
-        handshake_s=min(HANDSHAKE_S, deadline),
-        deadline_s=deadline,
+        nodes_s=NODES_S,
+        handshake_s=HANDSHAKE_S,
+        deadline_s=config.federation.deadline_s,
         allow_partial=config.federation.allow_partial,
     )
     events = EventLog(run_dir / "events.jsonl", clock=time.time, listener=listener)
@@ -83,3 +88,28 @@ def make_server_app(main: Main) -> ServerApp:
     server = ServerApp()
     server.main()(main)
     return server
+
+
+def main(grid: Grid, context: Context) -> None:
+    """Do a whole run, from the config to the report; what ``flwr run`` starts.
+
+    Raises:
+        FedUnlearnError: the run has no result; Flower then shows it as failed.
+    """
+    config = config_of(context.run_config)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    run_dir = folder_of(context.run_config, name=config.name, stamp=stamp)
+    logger.info("run folder: %s", run_dir)
+    prepare(config, run_dir)
+    warnings = federate(grid, config, run_dir, listener=log_event)
+    finish(run_dir, config, warnings=warnings)
+    logger.info("done: %s", run_dir / "report.md")
+
+
+def log_event(event: str, fields: Mapping[str, Any]) -> None:
+    """Tell a person one line of an event."""
+    shown = ("client_id", "role", "domain", "reason", "present", "expected", "error")
+    logger.info("%s %s", event, {key: fields[key] for key in shown if key in fields})
+
+
+app = make_server_app(main)

@@ -6,6 +6,7 @@ second time by a fresh process, and if that dies too only this client fails.
 """
 
 import logging
+import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ from fedunlearn.config import FederationSettings, RunConfig  # noqa: E402
 from fedunlearn.errors import RunError  # noqa: E402
 from fedunlearn.progress import Progress  # noqa: E402
 from fedunlearn.server_app import federate, make_server_app  # noqa: E402
+from strategies.spool import Spool  # noqa: E402
 
 _CLIENT_OVER = ("train_reply", "client_failed", "client_absent", "client_missing")
 
@@ -55,6 +57,7 @@ def simulate(
         InputError: the folder already holds summaries.
         RunError: a client failed, or the simulation itself did; the text says which and why.
     """
+    Spool(run_dir).check_unused()
     round_ = _Round(config, run_dir, progress)
     with quiet_logs(verbose=verbose):
         try:
@@ -140,6 +143,8 @@ def backend_config(federation: FederationSettings, *, verbose: bool = False) -> 
 @contextmanager
 def quiet_logs(*, verbose: bool) -> Iterator[None]:
     """Silence Flower's and Ray's loggers for the block; failures are reported by the round."""
+    if not verbose:  # of Ray's C++ side; read when Ray starts
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     levels = {name: logging.getLogger(name).level for name in ("flwr", "ray")}
     for name in () if verbose else levels:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -19,10 +19,11 @@ _MOST_FORGET_COLUMNS = 3
 
 @dataclass(frozen=True)
 class Table:
-    """Column heads and rows; the first column names the row, the others are numbers."""
+    """Column heads and rows; so many columns on the left are names, the others numbers."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    names: int = 1
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def clients_table(report: Report) -> Table:
         for c in report.clients
     ]
     heads = ("client", "role", "domain", "objective", "examples", "bytes uploaded", "training")
-    return Table(heads, tuple(rows))
+    return Table(heads, tuple(rows), names=4)
 
 
 def merges_table(report: Report) -> Table:
@@ -136,7 +137,7 @@ def merges_table(report: Report) -> Table:
         for name, row in report.merges.items()
     ]
     heads = ("merge", "method", "gamma", "alpha", "epsilon", "norm before", "norm after")
-    return Table((*heads, "tensors constrained", "largest damage"), tuple(rows))
+    return Table((*heads, "tensors constrained", "largest damage"), tuple(rows), names=2)
 
 
 def _groups(base: Sets) -> list[_Group]:

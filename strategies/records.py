@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from fedunlearn.errors import SummaryError
 from fedunlearn.rounds import ClientFailure, Hello
 
+Scalar = bool | bytes | float | int | str
 HELLO_FIELDS = ("client_id", "role", "domain", "base_model", "base_model_sha256")
 
 
-def hello_content(properties: Mapping[str, str | int]) -> RecordDict:
+def hello_content(properties: Mapping[str, Scalar]) -> RecordDict:
     """Encode a client's answer to the handshake."""
     return RecordDict({"hello": ConfigRecord(dict(properties))})
 

@@ -30,17 +30,25 @@ class Spool:
         """Where they lie until then."""
         return self.run_dir / ".incoming"
 
-    def prepare(self) -> None:
-        """Make room for a round.
+    def check_unused(self) -> None:
+        """Refuse a folder with summaries: they would be merged with the new ones.
 
         Raises:
-            InputError: there are summaries already; they would be merged with the new ones.
+            InputError: there are some.
         """
         if self.summaries.exists() and any(self.summaries.iterdir()):
             raise InputError(
                 f"{self.summaries} already holds summaries; merge them with 'fedunlearn merge', "
                 "or choose another run folder"
             )
+
+    def prepare(self) -> None:
+        """Make room for a round.
+
+        Raises:
+            InputError: there are summaries already.
+        """
+        self.check_unused()
         shutil.rmtree(self.incoming, ignore_errors=True)
         self.incoming.mkdir(parents=True)
 

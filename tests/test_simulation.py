@@ -103,18 +103,18 @@ def test_by_default_a_client_that_raises_ends_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_client_that_hangs_is_missing_at_the_deadline_and_the_run_ends(tmp_path: Path) -> None:
-    config = federation(tmp_path, "hangs-1", workers=2, deadline_s=25.0)
+    config = federation(tmp_path, "hangs-1", workers=2, deadline_s=40.0)
     start = time.monotonic()
     with pytest.raises(RunError, match=r"'hangs-1' \(brewing\): its summary did not come"):
         run(config, tmp_path / "run")
-    assert time.monotonic() - start < 120
+    assert time.monotonic() - start < 240
 
 
 @pytest.mark.slow
 def test_an_engine_that_cannot_start_says_so_without_waiting(tmp_path: Path) -> None:
     config = federation(tmp_path, workers=1, client_gpus=64.0)
     start = time.monotonic()
-    with pytest.raises(RunError, match="the simulation failed: .*GPU|ActorPool"):
+    with pytest.raises(RunError, match=r"the simulation failed: .*(GPU|ActorPool|crashed)"):
         run(config, tmp_path / "run")
     assert time.monotonic() - start < 60
 

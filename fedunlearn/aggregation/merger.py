@@ -1,21 +1,16 @@
 """Merges summaries: raw merge, scale, projection, account (FIRM, section 4.2)."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
+from fedunlearn.aggregation.account import Account
 from fedunlearn.aggregation.choices import MergeSettings, build_method
 from fedunlearn.aggregation.epsilon import resolve_epsilon
-from fedunlearn.aggregation.outcome import (
-    MergedClient,
-    MergeReport,
-    MergeResult,
-    TensorReport,
-)
+from fedunlearn.aggregation.outcome import MergeResult, TensorReport
 from fedunlearn.aggregation.tensor_source import TensorSource
 from fedunlearn.errors import InputError
 from fedunlearn.merging import MergeMethod
@@ -148,8 +143,8 @@ class Merger:
         reports: dict[str, TensorReport] = {}
         for name in self._source.names:
             delta[name], reports[name] = self._finish_tensor(name, raw, merge, resolved)
-        account = _Account(self._source, raw, merge, resolved, reports)
-        return MergeResult(delta, account.report())
+        account = Account(self._source, raw.method, merge, resolved, reports)
+        return MergeResult(delta, account.report(raw.empty_fishers))
 
     def merge(self, merge: MergeSettings) -> MergeResult:
         """Do all of it: raw merge, budget, scale, projection.
@@ -204,56 +199,3 @@ def merge_summaries(summaries: Sequence[ClientSummary], merge: MergeSettings) ->
         InputError: an unknown method or option, or a budget that does not fit the clients.
     """
     return Merger(summaries, merge.alpha, merge.eps0, keep=0).merge(merge)
-
-
-@dataclass(frozen=True)
-class _Account:
-    """Gathers what the report of a merge needs."""
-
-    source: TensorSource
-    raw: RawMerge
-    merge: MergeSettings
-    resolved: Mapping[str, float]
-    tensors: dict[str, TensorReport]
-
-    def report(self) -> MergeReport:
-        merge, first = self.merge, self.source.summaries[0]
-        return MergeReport(
-            method=merge.method,
-            options=dict(merge.options),
-            gamma=merge.gamma,
-            alpha=merge.alpha,
-            eps0=merge.eps0,
-            epsilon=merge.epsilon,
-            epsilon_resolved=dict(self.resolved),
-            solver=merge.solver,
-            mean_damage=self._mean_damage(),
-            base_model=first.meta.base_model,
-            base_model_sha256=first.meta.base_model_sha256,
-            transposed=first.lora.transposed,
-            clients=tuple(
-                MergedClient(s.meta.client_id, s.meta.role, s.meta.domain, s.meta.num_examples)
-                for s in self.source.summaries
-            ),
-            warnings=tuple(self._warnings()),
-            tensors=self.tensors,
-        )
-
-    def _mean_damage(self) -> float:
-        found = [value for one in self.tensors.values() for value in one.damage_before.values()]
-        return sum(found) / len(found) if found else 0.0
-
-    def _warnings(self) -> Iterator[str]:
-        roles = {summary.meta.role for summary in self.source.summaries}
-        if "forget" not in roles:
-            yield "no forget client took part: nothing is unlearned"
-        if "retain" not in roles:
-            yield "no retain client took part: nothing protects what must stay"
-        if uncertified := [name for name, one in self.tensors.items() if not one.certified]:
-            yield (
-                f"the projection of {len(uncertified)} weights is not certified as the nearest, "
-                f"e.g. {uncertified[0]}: {self.tensors[uncertified[0]].status}"
-            )
-        for owner in sorted({owner for owner, _ in self.raw.empty_fishers}):
-            names = sorted(name for who, name in self.raw.empty_fishers if who == owner)
-            yield f"the Fisher of {owner!r} is all zero in {len(names)} weights, e.g. {names[0]}"

@@ -54,7 +54,8 @@ class MergeReport:
 
     Attributes:
         format_version: of the merge's files.
-        method, options, gamma, alpha, eps0, solver: the settings.
+        method, gamma, alpha, eps0, solver: the settings.
+        options: all hyperparameters of the method.
         epsilon: the budget as asked.
         epsilon_resolved: retain client's id to its absolute budget a tensor.
         mean_damage: mean damage of the scaled raw merge over retain clients and tensors; a

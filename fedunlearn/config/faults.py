@@ -35,6 +35,8 @@ def _line(error: Mapping[str, Any], location: Location, schema: type, *, at: str
     if kind == "value_error":
         return f"{key}: {error['ctx']['error']}"
     expected = error["msg"].removeprefix("Input should be ")
+    if kind in ("dataclass_type", "dict_type"):
+        expected = "keys and values"
     return f"{key}: expected {expected}, got {error['input']!r}{_literal_hint(error)}"
 
 

@@ -122,7 +122,7 @@ def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     try:
         return _plain(loaded, resolve=True)
     except OmegaConfBaseException as fault:
-        key = getattr(fault, "full_key", None) or "config"
+        key = str(getattr(fault, "full_key", None) or "config").replace("[", ".").replace("]", "")
         raise ConfigError([f"{key}: {str(fault).splitlines()[0]}"]) from None
 
 

@@ -44,7 +44,7 @@ def damage(update: Tensor, fisher: Tensor) -> float:
     flat, weights = update.reshape(-1), fisher.reshape(-1)
     total = torch.zeros((), dtype=torch.float64, device=update.device)
     for part in _blocks(flat.numel(), BLOCK):
-        total += flat[part].double().square_().mul_(weights[part].double()).sum()
+        total += (flat[part].double().square() * weights[part].double()).sum()
     return 0.5 * total.item()
 
 

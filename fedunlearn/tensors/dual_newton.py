@@ -40,9 +40,9 @@ def solve_newton(dual: Dual, *, limit: int = 200) -> tuple[Tensor, int]:
     Each step solves a quadratic model of the dual with its sign constraints, so that clients
     enter and leave the active set freely. Two models share the curvature: the secular one
     linearises ``b_k ** -1/2``, which is concave and nearly linear in lambda and so crosses many
-    orders of magnitude in a few steps; the plain Newton one always points uphill. A whole step
-    of either is taken if it halves the best residual so far or if the dual rises all along it;
-    else the Newton step is shortened until it does.
+    orders of magnitude in a few steps; the plain Newton one always points uphill. A step is
+    taken if it halves the best residual so far or if the dual rises all along it, and halved
+    until then.
 
     Args:
         dual: at least one client; every b_k(base) > 0 and every budget finite and positive.
@@ -73,24 +73,15 @@ def _evaluate(dual: Dual, mu: Tensor) -> _Point:
 def _step(dual: Dual, point: _Point, best_residual: float) -> _Point | None:
     """Return the next point, or ``None`` where rounding leaves no way up."""
     secular = 2.0 * point.damages * (point.damages.sqrt() - 1.0)
-    for slope in (secular, point.gradient):
-        wanted = maximise_quadratic(point.curvature, slope, point.mu)
-        direction = wanted - point.mu
-        trial = _evaluate(dual, wanted)
-        if trial.residual <= 0.5 * best_residual or _rises(point, trial, direction):
-            return trial
-    return _shorten(dual, point, direction)
+    for slope, halvings in ((secular, 4), (point.gradient, 50)):
+        direction = maximise_quadratic(point.curvature, slope, point.mu) - point.mu
+        for halving in range(halvings):
+            trial = _evaluate(dual, point.mu + 0.5**halving * direction)
+            if trial.residual <= 0.5 * best_residual or _rises(point, trial, direction):
+                return trial
+    return None
 
 
 def _rises(point: _Point, trial: _Point, direction: Tensor) -> bool:
     """Whether the dual, concave along the step, still rises at its end and so all along it."""
     return (point.gradient @ direction).item() > 0.0 and (trial.gradient @ direction).item() >= 0.0
-
-
-def _shorten(dual: Dual, point: _Point, direction: Tensor) -> _Point | None:
-    """Halve a plain Newton step until the dual rises all along it."""
-    for halvings in range(1, 50):
-        trial = _evaluate(dual, point.mu + 0.5**halvings * direction)
-        if _rises(point, trial, direction):
-            return trial
-    return None

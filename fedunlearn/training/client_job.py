@@ -111,8 +111,8 @@ def run_client_job(
         RunError: training diverged, or the adapter did not learn; the text names the client.
     """
     chosen = instructions.training(identity.role)
-    examples = _encode(base, identity, chosen.max_length)
     try:
+        examples = _encode(base, identity, chosen.max_length)
         adapter, names, facts = _train_adapter(
             base, identity, instructions, examples=examples, progress=progress
         )

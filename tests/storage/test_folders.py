@@ -19,11 +19,16 @@ def test_a_failure_leaves_the_old_result(tmp_path: Path) -> None:
     target = tmp_path / "result"
     target.mkdir()
     (target / "done.json").write_text("old")
-    with pytest.raises(RuntimeError, match="boom"), atomic_folder(target, marker="done.json") as p:
-        (p / "done.json").write_text("new")
-        raise RuntimeError("boom")
+    with pytest.raises(RuntimeError, match="boom"):
+        _write_and_fail(target)
     assert (target / "done.json").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
+
+
+def _write_and_fail(target: Path) -> None:
+    with atomic_folder(target, marker="done.json") as partial:
+        (partial / "done.json").write_text("new")
+        raise RuntimeError("boom")
 
 
 def test_replacing_drops_stale_files(tmp_path: Path) -> None:

@@ -10,7 +10,13 @@ from fedunlearn.storage import TensorFile, write_tensors
 
 def test_any_strides_and_shared_storage(tmp_path: Path) -> None:
     whole = torch.arange(12.0).reshape(3, 4)
-    tensors = {"whole": whole, "again": whole, "turned": whole.T, "row": whole[1], "none": whole[:0]}
+    tensors = {
+        "whole": whole,
+        "again": whole,
+        "turned": whole.T,
+        "row": whole[1],
+        "none": whole[:0],
+    }
     write_tensors(tmp_path / "x.safetensors", tensors)
     stored = load_file(tmp_path / "x.safetensors")
     assert stored.keys() == tensors.keys()

@@ -1,0 +1,138 @@
+"""What the commands do once the command line is read: the composition root of a local run."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from fedunlearn.aggregation import merge_summaries, parse_epsilon, read_merge, write_merge
+from fedunlearn.assembly import merge_row
+from fedunlearn.config import builtin_configs, check_config, load_config, load_merge
+from fedunlearn.console import TerminalWatcher, show_report, show_table, stderr, stdout
+from fedunlearn.errors import ConfigError, InputError
+from fedunlearn.export import export_adapter, export_model
+from fedunlearn.merging import MERGE_METHODS
+from fedunlearn.models.loading import load_base
+from fedunlearn.objectives import OBJECTIVES
+from fedunlearn.pipeline import CONFIG_FILE, MERGED_FOLDER, finish, prepare
+from fedunlearn.registry import nearest
+from fedunlearn.simulation import simulate
+from fedunlearn.summary import open_summaries
+from fedunlearn.tables import Table
+
+Listing = Literal["merges", "objectives", "configs"]
+ExportForm = Literal["model", "adapter"]
+
+
+def run(given: Sequence[str], out: Path | None, *, verbose: bool, quiet: bool) -> None:
+    """Do a whole run with simulated clients, and show the result."""
+    config = load_config(*_split(given), local=True)
+    run_dir = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.name}"
+    watcher = TerminalWatcher(stderr(), quiet=quiet)
+    prepare(config, run_dir, watcher=watcher)
+    with watcher.stage("clients") as progress:
+        warnings = simulate(config, run_dir, progress=progress, verbose=verbose)
+    show_report(finish(run_dir, config, warnings=warnings, watcher=watcher), run_dir, stdout())
+
+
+def check(given: Sequence[str]) -> None:
+    """Say that a config has no fault.
+
+    Raises:
+        ConfigError: it has; all are listed.
+    """
+    source, overrides = _split(given)
+    if faults := check_config(source, overrides):
+        raise ConfigError(faults)
+    config = load_config(source, overrides)
+    roles = [client.role for client in config.clients]
+    stdout().print(
+        f"{config.name}: no fault; {roles.count('forget')} forget and {roles.count('retain')} "
+        f"retain clients, {len(config.merges)} merges, {len(config.sweep.gammas)} gammas for "
+        f"{len(config.swept)} of them",
+        soft_wrap=True,
+    )
+
+
+def merge(summaries: Path, out: Path, options: Sequence[str], **chosen: object) -> None:
+    """Merge stored summaries.
+
+    Args:
+        summaries: a run's folder, or the folder of summaries itself.
+        out: for ``delta.safetensors`` and ``merge.json``.
+        options: hyperparameters of the method, ``name=value`` each.
+        **chosen: the other fields of the merge's settings; ``epsilon`` as text.
+    """
+    chosen["epsilon"] = parse_epsilon(str(chosen["epsilon"]))
+    settings = load_merge({**chosen, "options": dict(_pair(text) for text in options)})
+    folder = summaries / "summaries"
+    result = merge_summaries(open_summaries(folder if folder.is_dir() else summaries), settings)
+    write_merge(result, out)
+    for warning in result.report.warnings:
+        stderr().print(f"warning: {warning}", markup=False)
+    row = merge_row(result.report)
+    stdout().print(
+        f"{row.method}: norm {row.norm:.4g} ({row.raw_norm:.4g} before the projection), "
+        f"{row.constrained_tensors} of {row.tensors} tensors constrained\n{out}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def export(run_dir: Path, out: Path, name: str, *, form: ExportForm, rank: int | None) -> None:
+    """Write a run's merge ``name`` as a model or as an adapter."""
+    merged = read_merge(_merged_folder(run_dir, name))
+    origin = merged.report
+    if form == "adapter":
+        report = export_adapter(
+            merged.delta, rank, origin.base_model, out, transposed=origin.transposed
+        )
+    elif rank is not None:
+        raise InputError("--rank is for --as adapter; a model holds the whole update")
+    else:
+        base = load_base(load_config(run_dir / CONFIG_FILE).model)
+        report = export_model(merged.delta, base, out, base_sha256=origin.base_model_sha256)
+    stdout().print(
+        f"{form} of {name}: relative error {report.relative_error:.3g} over "
+        f"{len(report.tensors)} tensors\n{out}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def list_names(what: Listing) -> None:
+    """Print names with the first line of what they stand for."""
+    if what == "configs":
+        rows = [(name, str(path)) for name, path in builtin_configs().items()]
+    else:
+        registry = MERGE_METHODS if what == "merges" else OBJECTIVES
+        rows = [(name, _first_line(registry[name])) for name in registry]
+    show_table(Table((what, ""), tuple(rows), names=2), stdout())
+
+
+def _first_line(entry: type) -> str:
+    return (entry.__doc__ or "").strip().partition("\n")[0]
+
+
+def _merged_folder(run_dir: Path, name: str) -> Path:
+    merged = run_dir / MERGED_FOLDER
+    known = sorted(path.name for path in merged.iterdir()) if merged.is_dir() else []
+    if not known:
+        raise InputError(f"{run_dir} holds no {MERGED_FOLDER}/; did the run finish?")
+    if name not in known:
+        raise InputError(f"{merged} has no {name!r}{nearest(name, known)}")
+    return merged / name
+
+
+def _split(given: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Tell the config's name, which comes first and has no ``=``, from the overrides."""
+    if given and ("=" not in given[0] or Path(given[0]).is_file()):
+        return given[0], list(given[1:])
+    return None, list(given)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"option {text!r}: expected name=value")
+    return key, value

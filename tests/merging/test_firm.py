@@ -1,0 +1,66 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedunlearn.merging import Firm, Source, TensorInputs
+from fedunlearn.merging.firm import fisher_weighted_mean
+from tests.merging.clients import client, drawn, inputs
+from tests.oracles import merging as oracle
+
+
+@given(st.text("abr", min_size=1, max_size=6), st.floats(0.05, 1.0), st.integers(0, 999))
+@settings(deadline=None)
+def test_agrees_with_the_oracle(roles: str, alpha: float, seed: int) -> None:
+    clients = drawn(roles, shape=(3, 7), seed=seed)
+    found = Firm()(TensorInputs("w", tuple(clients), alpha=alpha, eps0=1e-8))
+    rows = [
+        (c.role, c.domain, c.task_vector.flatten().tolist(), c.fisher.flatten().tolist())
+        for c in clients
+        if c.fisher is not None
+    ]
+    expected = torch.tensor(oracle.firm(rows, alpha, 1e-8), dtype=torch.float32)
+    torch.testing.assert_close(found.flatten(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_coordinate_claimed_by_one_gets_its_update_whole() -> None:
+    one = client("a", [6.0, 3.0, 9.0], domain="a", fisher=[4.0, 0.0, 0.0])
+    two = client("b", [1.0, 5.0, 9.0], domain="b", fisher=[0.0, 2.0, 0.0])
+    assert Firm()(inputs(one, two)).tolist() == [[6.0, 5.0, 0.0]]
+
+
+def test_forget_and_retain_terms_add() -> None:
+    forget = client("a", [6.0, 6.0], fisher=[1.0, 0.5])
+    retain = client("b", [-1.0, -2.0], role="retain", fisher=[1.0, 0.0])
+    found = Firm()(inputs(forget, retain))
+    torch.testing.assert_close(found, torch.tensor([[5.0, 6.0]]))
+
+
+def test_ten_times_the_same_domain_changes_nothing() -> None:
+    once = drawn("a")
+    many = [replace(once[0], client_id=f"{n}", domain=f"d{n}") for n in range(10)]
+    found = [Firm()(TensorInputs("w", tuple(clients), alpha=0.3)) for clients in (once, many)]
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-6)
+
+
+@given(st.integers(0, 999))
+@settings(deadline=None)
+def test_each_term_lies_between_its_sources(seed: int) -> None:
+    clients = TensorInputs("w", tuple(drawn("aabb", seed=seed)), alpha=0.5)
+    stacked = torch.stack([s.task_vector for s in clients.forget_domains])
+    low, high = stacked.amin(0).clamp(max=0.0), stacked.amax(0).clamp(min=0.0)
+    merged = Firm()(clients)
+    assert ((merged >= low - 1e-5) & (merged <= high + 1e-5)).all()
+
+
+@pytest.mark.parametrize("eps0", [0.0, 1e-8])
+def test_nothing_kept_is_exactly_zero(eps0: float) -> None:
+    silent = Source("s", torch.tensor([3.0, 4.0]), torch.tensor([0.0, 1.0]))
+    assert fisher_weighted_mean([silent, silent], eps0).tolist() == [0.0, 4.0]
+
+
+def test_the_stabiliser_is_not_lost() -> None:
+    faint = Source("s", torch.tensor([3.0]), torch.tensor([1e-8]))
+    assert fisher_weighted_mean([faint], 1e-8).item() == pytest.approx(1.5)

@@ -1,0 +1,138 @@
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+
+from fedunlearn.data.encoding import encode_record
+from fedunlearn.data.records import write_jsonl
+from fedunlearn.errors import DataError, InputError, RunError
+from fedunlearn.models.adapters import LoraSettings
+from fedunlearn.models.loading import fingerprint
+from fedunlearn.models.patching import applied
+from fedunlearn.summary import ClientSummary, load_summary, save_summary
+from fedunlearn.training.client_job import (
+    ClientIdentity,
+    ClientInstructions,
+    build_objective,
+    run_client_job,
+)
+from fedunlearn.training.fisher_pass import FisherSettings, estimate_fisher
+from fedunlearn.training.loop import TrainingSettings
+from tests.world import pocket_model, questions
+
+FORGET = TrainingSettings(objective={"name": "npo"}, learning_rate=1e-2, epochs=2)
+RETAIN = TrainingSettings(objective={"name": "retain_nll"}, learning_rate=1e-2, epochs=1)
+
+
+def instructions(**changes: object) -> ClientInstructions:
+    chosen: dict[str, object] = {
+        "seed": 3,
+        "lora": LoraSettings(rank=2, alpha=4, layers=(1,)),
+        "forget": FORGET,
+        "retain": RETAIN,
+        "fisher": FisherSettings(num_sequences=3),
+    }
+    return ClientInstructions(**{**chosen, **changes})  # type: ignore[arg-type]
+
+
+def identity(folder: Path, *, role: str = "forget", name: str = "town-0") -> ClientIdentity:
+    rows: list[dict[str, object]] = [
+        {"question": q.question, "answer": q.answer} for q in questions(4)
+    ]
+    write_jsonl(folder / "data.jsonl", rows)
+    return ClientIdentity(id=name, role=role, domain="towns", data=str(folder / "data.jsonl"))  # type: ignore[arg-type]
+
+
+def same(one: ClientSummary, other: ClientSummary) -> bool:
+    pairs = [(one.adapter, other.adapter), (one.fisher, other.fisher)]
+    return all(torch.equal(a[key], b[key]) for a, b in pairs for key in a)
+
+
+def test_a_summary_says_what_was_done_and_the_base_is_untouched(tmp_path: Path) -> None:
+    base = pocket_model()
+    summary = run_client_job(base, identity(tmp_path), instructions())
+    meta = summary.meta
+    assert (meta.client_id, meta.role, meta.domain) == ("town-0", "forget", "towns")
+    assert (meta.objective, meta.num_examples, meta.base_model_sha256) == ("npo", 4, base.sha256)
+    assert meta.training["steps"] == 2
+    assert summary.weights() == ["model.layers.1.mlp.down_proj.weight"]
+    assert fingerprint(base.model) == base.sha256
+
+
+def test_the_fisher_is_taken_at_the_bare_weights_not_the_trained_ones(tmp_path: Path) -> None:
+    base = pocket_model()
+    summary = run_client_job(base, identity(tmp_path), instructions())
+    examples = [encode_record(base.tokenizer, q, max_length=512) for q in questions(4)]
+    expected = estimate_fisher(
+        pocket_model().model, examples, summary.weights(), chosen=FisherSettings(num_sequences=3)
+    )
+    assert all(torch.equal(summary.fisher[name], value) for name, value in expected.items())
+
+
+def test_stock_peft_and_our_task_vector_give_the_same_logits(tmp_path: Path) -> None:
+    base, ids = pocket_model(), torch.arange(9)[None]
+    summary = run_client_job(base, identity(tmp_path), instructions())
+    save_summary(summary, tmp_path / "town-0")
+    delta = {name: summary.task_vector(name) for name in summary.weights()}
+    with torch.no_grad():
+        with applied(base.model, delta) as patched:
+            ours = patched(input_ids=ids).logits
+        stock = PeftModel.from_pretrained(pocket_model().model, tmp_path / "town-0")
+        torch.testing.assert_close(stock(input_ids=ids).logits, ours, rtol=1e-4, atol=1e-5)
+    assert same(load_summary(tmp_path / "town-0"), summary)
+
+
+def test_clients_after_one_another_on_one_base_equal_clients_alone(tmp_path: Path) -> None:
+    shared = pocket_model()
+    run_client_job(shared, identity(tmp_path, role="retain", name="other"), instructions())
+    after = run_client_job(shared, identity(tmp_path), instructions())
+    alone = run_client_job(pocket_model(), identity(tmp_path), instructions())
+    assert same(after, alone)
+
+
+def test_seed_round_and_name_each_change_the_adapter(tmp_path: Path) -> None:
+    def adapter(chosen: ClientInstructions, name: str = "town-0") -> ClientSummary:
+        return run_client_job(pocket_model(), identity(tmp_path, name=name), chosen)
+
+    first = adapter(instructions())
+    assert same(first, adapter(instructions()))
+    for other in (
+        adapter(instructions(seed=4)),
+        adapter(instructions(server_round=2)),
+        adapter(instructions(), name="town-1"),
+    ):
+        assert not same(first, other)
+
+
+def test_faults_name_the_client_its_role_and_its_domain(tmp_path: Path) -> None:
+    silent = instructions(lora=LoraSettings(rank=2, alpha=4, target_modules=("nothing",)))
+    with pytest.raises(InputError, match=r"forget client 'town-0' \(towns\).*nothing"):
+        run_client_job(pocket_model(), identity(tmp_path), silent)
+    gone = ClientIdentity(id="t", role="forget", domain="d", data=str(tmp_path / "gone.jsonl"))
+    with pytest.raises(DataError, match=r"client 't' \(d\).*gone\.jsonl does not exist"):
+        run_client_job(pocket_model(), gone, instructions())
+
+
+def test_an_adapter_that_learned_nothing_is_refused(tmp_path: Path) -> None:
+    frozen = TrainingSettings(
+        objective={"name": "npo"}, learning_rate=1e-45, epochs=1, warmup_ratio=0.9
+    )
+    with pytest.raises(RunError, match="exactly zero"):
+        run_client_job(pocket_model(), identity(tmp_path), instructions(forget=frozen))
+
+
+@pytest.mark.parametrize(
+    ("objective", "role", "says"),
+    [
+        ({"name": "npoo"}, "forget", "unknown objective 'npoo'; did you mean 'npo'"),
+        ({"name": "npo", "betta": 1}, "forget", "no 'betta'; did you mean 'beta'"),
+        ({"name": "npo", "beta": -1}, "forget", "beta must be > 0"),
+        ({"beta": 1}, "forget", "needs a name"),
+        ({"name": "npo"}, "retain", "for forget clients, not retain ones"),
+    ],
+)
+def test_a_wrong_objective_is_explained(objective: dict[str, object], role: str, says: str) -> None:
+    with pytest.raises(InputError) as raised:
+        build_objective(TrainingSettings(objective=objective), role)  # type: ignore[arg-type]
+    assert says in str(raised.value)
