@@ -6,7 +6,6 @@ second time by a fresh process, and if that dies too only this client fails.
 """
 
 import logging
-import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -143,8 +142,6 @@ def backend_config(federation: FederationSettings, *, verbose: bool = False) -> 
 @contextmanager
 def quiet_logs(*, verbose: bool) -> Iterator[None]:
     """Silence Flower's and Ray's loggers for the block; failures are reported by the round."""
-    if not verbose:  # of Ray's C++ side; read when Ray starts
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     levels = {name: logging.getLogger(name).level for name in ("flwr", "ray")}
     for name in () if verbose else levels:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

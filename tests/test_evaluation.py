@@ -55,7 +55,8 @@ def test_scores_equal_a_slow_question_by_question_computation(tmp_path: Path) ->
         (answer,) = generate_greedily(BASE.model, BASE.tokenizer, [prompt], max_new_tokens=8)
         assert scores.rouge_l_recall[i] == rouge_l_recall(answer, question.answer)
     for i, question in enumerate(asked[:4]):
-        means = [total / n for total, n in (log_prob(question.question, o.answer) for o in asked[:4])]
+        scored = [log_prob(question.question, other.answer) for other in asked[:4]]
+        means = [total / count for total, count in scored]
         assert scores.choice_correct[i] == float(means.index(max(means)) == i)
 
 

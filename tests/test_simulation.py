@@ -4,6 +4,7 @@ import gc
 import hashlib
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ def _collect() -> Iterator[None]:
     yield
     gc.collect()
 
+
+# Ray's compiled side prints this, now and then, when actors end while it is shutting down.
+HARMLESS = re.compile("Failed to push error to driver")
 
 pytestmark = [
     # Ray leaves the log files and the processes of its helpers to the garbage collector.
@@ -67,7 +71,7 @@ def test_a_round_on_ray_stores_summaries_quietly(
     assert events[-1] == "round_done"
     said = capfd.readouterr()
     assert said.out == ""
-    assert said.err == ""
+    assert [line for line in said.err.splitlines() if not HARMLESS.search(line)] == []
 
 
 @pytest.mark.slow
@@ -84,12 +88,13 @@ def test_one_worker_and_three_give_the_same_update(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_client_whose_process_dies_is_named_and_fails_nobody_else(
-    workers: int, tmp_path: Path
+    workers: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     config = federation(tmp_path, "dies-1", workers=workers, allow_partial=True, deadline_s=300.0)
     warnings = run(config, tmp_path / "run")
     assert stored(tmp_path / "run") == ["f-1", "f-2", "r-1"]
     (warning,) = warnings
+    assert "raylet" not in capfd.readouterr().out
     assert "forget client 'dies-1' (brewing): its process died" in warning
     assert warning.endswith("the data of 'dies-1' in 'brewing' is not unlearned")
 

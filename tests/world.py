@@ -16,7 +16,11 @@ POCKET = TinySize(
     hidden_size=32, layers=2, heads=4, key_value_heads=2, feed_forward=48, vocabulary=400
 )
 POCKET_WORLD = WorldSize(
-    forget_clients=2, entities_per_client=2, retain_entities=4, utility_entities=2, nature_entities=4
+    forget_clients=2,
+    entities_per_client=2,
+    retain_entities=4,
+    utility_entities=2,
+    nature_entities=4,
 )
 
 

@@ -82,7 +82,7 @@ def attached(base: PreTrainedModel, lora: LoraSettings, *, seed: int) -> Iterato
         yield cast(PeftModel, adapted)
     finally:
         adapted.unload()
-        base.requires_grad_(False).eval()
+        base.requires_grad_(False).train(False)
         if hasattr(base, "peft_config"):
             del base.peft_config
 
@@ -109,7 +109,7 @@ def _peft_config(lora: LoraSettings) -> LoraConfig:
     targets: Any = list(lora.target_modules)
     return LoraConfig(
         r=lora.rank,
-        lora_alpha=lora.alpha,
+        lora_alpha=lora.alpha,  # type: ignore[arg-type]  # PEFT takes floats
         target_modules="all-linear" if targets == ["all-linear"] else targets,
         layers_to_transform=None if lora.layers is None else list(lora.layers),
         rank_pattern=dict(lora.rank_pattern or {}),

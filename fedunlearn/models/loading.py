@@ -49,7 +49,7 @@ class LoadedModel:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return cast(torch.device, self.model.device)
+        return self.model.device
 
 
 def load_base(chosen: ModelSettings) -> LoadedModel:
@@ -66,7 +66,7 @@ def load_base(chosen: ModelSettings) -> LoadedModel:
         raise InputError(f"model {chosen.path!r} cannot be loaded: {fault}") from fault
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    model.requires_grad_(False).eval().to(resolve_device(chosen.device))
+    model.requires_grad_(False).train(False).to(resolve_device(chosen.device))
     return LoadedModel(model, cast(Tokenizer, tokenizer), chosen.path, fingerprint(model))
 
 
@@ -86,6 +86,6 @@ def fingerprint(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _raw_bytes(tensor: torch.Tensor) -> memoryview:
+def _raw_bytes(tensor: torch.Tensor) -> Any:
     flat = tensor.cpu().contiguous().view(-1).view(torch.uint8)
-    return cast(Any, flat.numpy()).data
+    return flat.numpy().data

@@ -36,5 +36,5 @@ def applied(model: PreTrainedModel, delta: Mapping[str, Tensor]) -> Iterator[Pre
         yield model
     finally:
         with torch.no_grad():
-            for name, weight in before.items():
-                parameters[name].copy_(weight)
+            for name, original in before.items():
+                parameters[name].copy_(original)

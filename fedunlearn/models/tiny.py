@@ -46,7 +46,7 @@ def train_tokenizer(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
         show_progress=False,
     )
     bpe.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=bpe,
         bos_token=BEGIN,
         eos_token=END,

@@ -30,8 +30,8 @@ class _Point:
     @property
     def residual(self) -> float:
         """Largest |c_k - 1| over positive multipliers, c_k - 1 over the others."""
-        slack_counts = self.mu > 0.0
-        return torch.where(slack_counts, self.gradient.abs(), self.gradient.relu()).max().item()
+        binding = self.mu > 0.0
+        return torch.where(binding, self.gradient.abs(), self.gradient.relu()).max().item()
 
 
 def solve_newton(dual: Dual, *, limit: int = 200) -> tuple[Tensor, int]:

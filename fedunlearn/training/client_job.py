@@ -146,9 +146,9 @@ def _train_adapter(
     chosen = instructions.training(identity.role)
     names = ("client", identity.id, instructions.server_round)
     objective = build_objective(chosen, identity.role)
+    key = objective.seed_key(identity.id, identity.domain)
     objective = objective.bind(
-        generator(instructions.seed, "objective", *objective.seed_key(identity.id, identity.domain)),
-        base.model.config.hidden_size,
+        generator(instructions.seed, "objective", *key), base.model.config.hidden_size
     )
     with attached(
         base.model, instructions.lora, seed=derive(instructions.seed, *names, "adapter")

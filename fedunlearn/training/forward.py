@@ -49,7 +49,8 @@ def decoder_block(model: torch.nn.Module, index: int) -> torch.nn.Module:
     found = [module for name, module in model.named_modules() if name.endswith(endings)]
     if len(found) != 1:
         raise ValueError(f"transformer block {index}: {len(found)} modules match {endings}")
-    return found[0]
+    block: torch.nn.Module = found[0]
+    return block
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def teach(
                     progress(done, total)
     finally:
         torch.set_num_threads(threads)
-    return model.eval(), tokenizer
+    return model.train(False), tokenizer
 
 
 def _step(

@@ -39,7 +39,8 @@ def test_without_a_chat_template_there_is_one_bos_too() -> None:
 def test_pad_equal_to_eos_does_not_mask_the_real_eos() -> None:
     eos = TOKENIZER.eos_token_id
     assert eos is not None
-    batch = collate([Example((5, 6, eos), (IGNORED, 6, eos)), Example((5, eos), (IGNORED, eos))], pad_id=eos)
+    long, short = Example((5, 6, eos), (IGNORED, 6, eos)), Example((5, eos), (IGNORED, eos))
+    batch = collate([long, short], pad_id=eos)
     assert batch.labels.tolist() == [[IGNORED, 6, eos], [IGNORED, eos, IGNORED]]
     assert batch.attention_mask.tolist() == [[1, 1, 1], [1, 1, 0]]
     assert batch.input_ids.dtype == torch.int64
@@ -51,5 +52,5 @@ def test_a_passage_is_learned_from_its_second_token_on() -> None:
 
 
 def test_a_prompt_that_fills_the_window_is_refused() -> None:
-    with pytest.raises(DataError, match="no target token .* max_length=4"):
-        encode_record(TOKENIZER, Question("Where is it, if it is anywhere?", "There."), max_length=4)
+    with pytest.raises(DataError, match=r"no target token .* max_length=4"):
+        encode_record(TOKENIZER, Question("Where is it, if anywhere?", "There."), max_length=4)

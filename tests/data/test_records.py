@@ -35,7 +35,8 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         {"question": "q\u2028?", "choices": ["a", "b\n"], "answer_index": 1}
     ]
     write_jsonl(tmp_path / "deep" / "c.jsonl", rows)
-    assert read_choices(tmp_path / "deep" / "c.jsonl") == [MultipleChoice("q\u2028?", ("a", "b\n"), 1)]
+    read_back = read_choices(tmp_path / "deep" / "c.jsonl")
+    assert read_back == [MultipleChoice("q\u2028?", ("a", "b\n"), 1)]
 
 
 def test_byte_order_mark_is_no_fault(tmp_path: Path) -> None:

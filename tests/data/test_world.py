@@ -43,6 +43,8 @@ def test_answers_never_repeat_the_name_asked_about() -> None:
 
 
 def test_one_seed_one_world_and_another_seed_another() -> None:
-    first, again, other = (invent_facts(DOMAINS["signals"], num_entities=8, seed=s) for s in (1, 1, 2))
+    first, again, other = (
+        invent_facts(DOMAINS["signals"], num_entities=8, seed=seed) for seed in (1, 1, 2)
+    )
     assert first == again
     assert {f.question for f in first}.isdisjoint({f.question for f in other})

@@ -64,7 +64,9 @@ def test_one_seed_one_adapter_and_global_randomness_untouched() -> None:
         (LoraSettings(rank=4, alpha=8, layers=(0,), alpha_pattern={"down_proj": 20}), 4, 5.0),
     ],
 )
-def test_ranks_patterns_and_scaling_are_peft_s(lora: LoraSettings, rank: int, scaling: float) -> None:
+def test_ranks_patterns_and_scaling_are_peft_s(
+    lora: LoraSettings, rank: int, scaling: float
+) -> None:
     with attached(pocket_model().model, lora, seed=0) as adapted:
         layer = adapted.get_submodule("base_model.model.model.layers.0.mlp.down_proj")
         assert layer.scaling["default"] == scaling
@@ -87,8 +89,9 @@ def test_what_is_read_loads_in_stock_peft(tmp_path: Path) -> None:
 
 
 def test_a_module_that_is_not_there_is_named() -> None:
-    with pytest.raises(InputError, match="no_such_proj"), attached(
-        pocket_model().model, LoraSettings(target_modules=("no_such_proj",)), seed=0
+    with (
+        pytest.raises(InputError, match="no_such_proj"),
+        attached(pocket_model().model, LoraSettings(target_modules=("no_such_proj",)), seed=0),
     ):
         pass
 

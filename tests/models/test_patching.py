@@ -32,8 +32,9 @@ def test_a_wrong_name_or_shape_changes_nothing() -> None:
     base = pocket_model()
     good = torch.ones_like(base.model.get_parameter(NAME))
     for bad in ({"model.nothing": good}, {NAME: good[:1]}):
-        with pytest.raises(InputError, match="fits no weight"), applied(
-            base.model, {NAME: good} | bad
+        with (
+            pytest.raises(InputError, match="fits no weight"),
+            applied(base.model, {NAME: good} | bad),
         ):
             pass
         assert fingerprint(base.model) == base.sha256

@@ -48,7 +48,7 @@ def test_it_is_the_mean_of_squared_per_sequence_gradients(targets: str) -> None:
 
 
 class TwoClassLine(torch.nn.Module):
-    """Logits [w * x, 0] with x = +4 for token 0 and -4 for token 1: gradients -2 and +2 at w = 0."""
+    """Logits [w * x, 0]; x = +4 for token 0, -4 for token 1: gradients -2, +2 at w = 0."""
 
     def __init__(self) -> None:
         super().__init__()

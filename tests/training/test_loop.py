@@ -103,5 +103,6 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_remedy() -> None:
         def __call__(self, inputs):  # type: ignore[no-untyped-def]
             return super().__call__(inputs) * float("nan")
 
-    with pytest.raises(RunError, match=r"not finite at step 1 .* lower the learning rate \(0\.001\)"):
+    remedy = r"not finite at step 1 .* lower the learning rate \(0\.001\)"
+    with pytest.raises(RunError, match=remedy):
         run(Broken())

@@ -3,7 +3,10 @@
 import random
 from collections.abc import Callable
 
-_ONSETS = ["b", "br", "c", "ch", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "kl", "l", "m", "n", "p", "pr", "qu", "r", "s", "sk", "st", "t", "th", "tr", "v", "w", "z"]
+_ONSETS = (
+    *("b", "br", "c", "ch", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "kl", "l", "m", "n"),
+    *("p", "pr", "qu", "r", "s", "sk", "st", "t", "th", "tr", "v", "w", "z"),
+)
 _VOWELS = ["a", "ae", "e", "ei", "i", "ia", "o", "oa", "u"]
 _CODAS = ["l", "ld", "lm", "m", "n", "nd", "nth", "r", "rk", "rn", "s", "st", "th", "x"]
 
