@@ -149,18 +149,14 @@ def merge_row(report: MergeReport) -> MergeReportRow:
         tensors=len(report.tensors),
         norm=_norm([tensor.norm for tensor in tensors]),
         raw_norm=report.gamma * _norm([tensor.raw_norm for tensor in tensors]),
-        constrained_tensors=sum(any(t.multipliers.values()) for t in tensors),
-        uncertified_tensors=sum(not _certified(t.residuals) for t in tensors),
+        constrained_tensors=sum(any(tensor.multipliers.values()) for tensor in tensors),
+        uncertified_tensors=sum(not tensor.certified for tensor in tensors),
         largest_damage={
             client: max(one[client] for one in damage)
             for client in sorted(damage[0] if damage else ())
         },
         warnings=report.warnings,
     )
-
-
-def _certified(residuals: Mapping[str, float]) -> bool:
-    return all(residual <= 1e-6 for residual in residuals.values())
 
 
 def _norm(norms: Sequence[float]) -> float:

@@ -29,7 +29,7 @@ def run(given: Sequence[str], out: Path | None, *, verbose: bool, quiet: bool) -
     config = load_config(*_split(given), local=True)
     run_dir = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.name}"
     watcher = TerminalWatcher(stderr(), quiet=quiet)
-    prepare(config, run_dir, watcher=watcher)
+    prepare(config, run_dir, watcher=watcher, local=True)
     with watcher.stage("clients") as progress:
         warnings = simulate(config, run_dir, progress=progress, verbose=verbose)
     show_report(finish(run_dir, config, warnings=warnings, watcher=watcher), run_dir, stdout())

@@ -41,7 +41,7 @@ class TerminalWatcher:
 
     @contextmanager
     def stage(self, title: str) -> Iterator[Progress]:
-        """Show a bar while the block runs; it appears with the first step."""
+        """Show a bar while the block runs; it only pulses until the first step."""
         bars = ProgressBars(
             TextColumn("{task.description:<28}"),
             BarColumn(),
@@ -51,10 +51,10 @@ class TerminalWatcher:
             disable=not self._shows_bars,
         )
         with bars:
-            task = bars.add_task(title, total=None, visible=False)
+            task = bars.add_task(title, total=None)
 
             def progress(done: int, total: int) -> None:
-                bars.update(task, completed=done, total=total, visible=True)
+                bars.update(task, completed=done, total=total)
 
             yield progress
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedunlearn.aggregation import write_merge
 from fedunlearn.assembly import build_report
-from fedunlearn.config import RunConfig, to_yaml
+from fedunlearn.config import RunConfig, check_files, to_yaml
 from fedunlearn.errors import InputError, RunError
 from fedunlearn.evaluation import read_bank
 from fedunlearn.models.loading import load_base
@@ -27,17 +27,27 @@ MERGED_FOLDER = "merged"
 logger = logging.getLogger(__name__)
 
 
-def prepare(config: RunConfig, run_dir: Path, *, watcher: Watcher | None = None) -> None:
+def prepare(
+    config: RunConfig, run_dir: Path, *, watcher: Watcher | None = None, local: bool = False
+) -> None:
     """Make the embedded world where there is one, check the data, and write ``config.yaml``.
 
+    Args:
+        config: of the run.
+        run_dir: the run's folder, new or empty.
+        watcher: shows progress.
+        local: the clients run on this machine too, so their data is checked as well.
+
     Raises:
-        InputError: the run folder holds an earlier run, or a question file is faulty.
+        InputError: the run folder holds an earlier run, or a data file is faulty.
     """
     if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
         raise InputError(f"{run_dir} is not empty; name another folder for the run")
     if config.world is not None:
         with (watcher or Silent()).stage("teaching the embedded model") as progress:
             ensure_world(config.world, progress=progress)
+    if local:
+        check_files(config)
     read_bank(config.evaluation)
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / CONFIG_FILE).write_text(to_yaml(config), encoding="utf-8")

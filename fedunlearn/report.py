@@ -22,8 +22,8 @@ LIMITS = (
     "proxy, not the loss of retained skill. Read what is kept off the measured scores.",
     "A ROUGE-L recall of zero is no proof of removal: knowledge may be left that other prompts, "
     "sampling, or a few steps of fine-tuning bring back.",
-    "The retain sets are the retain clients' own data unless other files were given; the "
-    "utility sets are the only ones that no client and no setting was chosen on.",
+    "Gamma, epsilon and the clients' training may have been chosen by looking at forget and "
+    "retain scores; only the utility sets are meant to be kept out of that.",
 )
 
 
@@ -95,7 +95,7 @@ class MergeReportRow:
         norm: Euclidean norm of the whole update.
         raw_norm: the same before the projection.
         constrained_tensors: tensors on which some multiplier is positive.
-        uncertified_tensors: tensors whose projection did not end at its tolerance.
+        uncertified_tensors: tensors whose update is not certified as the nearest within budget.
         largest_damage: Fisher damage of the update, the largest over tensors, per retain client.
         warnings: what the merge had to say.
     """

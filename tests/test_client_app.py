@@ -11,7 +11,7 @@ from fedunlearn.training.client_job import ClientIdentity
 from tests.strategies.federation import federation
 
 
-def context(**node_config: str | int) -> Context:
+def context(**node_config: bool | float | int | str) -> Context:
     keys = {key.replace("_", "-"): value for key, value in node_config.items()}
     return Context(run_id=1, node_id=5, node_config=keys, state=RecordDict(), run_config={})
 

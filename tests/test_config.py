@@ -211,6 +211,16 @@ def test_a_deployment_needs_neither_clients_nor_their_files(config_file: Path) -
     assert config.clients == ()
 
 
+def test_the_worlds_directory_must_be_nobody_elses(world: Path, tmp_path: Path) -> None:
+    """It is replaced as a whole when the world's settings change."""
+    (tmp_path / "thesis.tex").write_text("years of work")
+    (fault,) = check_config("firm_demo", [f"world.directory={tmp_path}"])
+    assert "world.directory" in fault
+    assert "holds other files" in fault
+    assert check_config("firm_demo", [f"world.directory={world}"]) == []
+    assert check_config("firm_demo", [f"world.directory={tmp_path / 'new'}"]) == []
+
+
 def test_malformed_data_is_found_before_anything_starts(config_file: Path, tmp_path: Path) -> None:
     data = tmp_path / "bad.jsonl"
     data.write_text('{"question": "q", "answer": "a"}\n{"question": "q"}\n', encoding="utf-8")

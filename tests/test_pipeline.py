@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -6,15 +7,21 @@ import torch
 
 from fedunlearn.aggregation import MergeSettings, read_merge
 from fedunlearn.config import RunConfig, load_config
-from fedunlearn.errors import DataError, InputError, RunError
+from fedunlearn.errors import ConfigError, DataError, InputError, RunError
 from fedunlearn.models.loading import load_base
 from fedunlearn.pipeline import finish, prepare
 from fedunlearn.report import Report, read_report
 from fedunlearn.rounds import ClientFailure
 from fedunlearn.sweeping import plan_trials
 from tests.pocket_run import pocket_tree, run_clients, write_config
-from tests.world import pocket_world
+from tests.world import POCKET, POCKET_WORLD, pocket_world
 
+POCKET_SETTINGS = {
+    "size": asdict(POCKET_WORLD),
+    "model": asdict(POCKET),
+    "epochs": 1,
+    "threads": 1,
+}
 Run = tuple[Path, RunConfig, Report]
 
 
@@ -201,6 +208,18 @@ def test_a_faulty_question_file_stops_before_the_clients_start(world: Path, tmp_
     with pytest.raises(DataError, match=r"gone\.jsonl"):
         prepare(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_client_file_that_the_world_does_not_make_is_named(world: Path, tmp_path: Path) -> None:
+    """Before the world is there, its files cannot be checked; after, they can."""
+    tree = pocket_tree(world)
+    tree["world"] = {"directory": str(world)} | POCKET_SETTINGS
+    tree["clients"][0]["data"] = str(world / "data/forget/brewing-9.jsonl")
+    config = load_config(write_config(tmp_path / "c.yaml", tree), local=True)
+    with pytest.raises(ConfigError, match=r"clients\.0\.data: .*brewing-9"):
+        prepare(config, tmp_path / "run", local=True)
+    assert not (tmp_path / "run").exists()
+    prepare(config, tmp_path / "run")
 
 
 def test_trials_come_merge_by_merge_and_none_twice() -> None:

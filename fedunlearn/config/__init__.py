@@ -3,6 +3,7 @@
 from fedunlearn.config.loading import (
     builtin_configs,
     check_config,
+    check_files,
     load_config,
     load_merge,
     to_yaml,
@@ -15,6 +16,7 @@ __all__ = [
     "SweepSettings",
     "builtin_configs",
     "check_config",
+    "check_files",
     "load_config",
     "load_merge",
     "to_yaml",

@@ -51,7 +51,7 @@ def cross_check(tree: Mapping[str, Any], *, local: bool) -> list[str]:
         local: check files, and that there is a client at all.
     """
     parts = _parts(tree)
-    checks = [_name_faults, _client_faults, _set_faults, _merge_faults]
+    checks = [_name_faults, _world_faults, _client_faults, _set_faults, _merge_faults]
     faults = [fault for check in checks for fault in check(parts)]
     if tree.get("merges") == {}:
         faults.append("merges: expected at least one merge, got none")
@@ -104,6 +104,18 @@ def _name_faults(parts: _Parts) -> Iterator[str]:
     for key, name in named:
         if not _NAME.fullmatch(name or ""):
             yield f"{key}: expected {_NAME_RULE}, got {name!r}"
+
+
+def _world_faults(parts: _Parts) -> Iterator[str]:
+    """The world's directory is replaced when its settings change: it must be nobody else's."""
+    if parts.world is None:
+        return
+    directory = Path(parts.world.directory).expanduser()
+    foreign = directory.is_dir() and not (directory / "world.json").is_file()
+    if directory.is_file():
+        yield f"world.directory: {directory} is a file"
+    elif foreign and any(directory.iterdir()):
+        yield f"world.directory: {directory} holds other files; name a folder of its own"
 
 
 def _client_faults(parts: _Parts) -> Iterator[str]:

@@ -5,6 +5,7 @@ user's home. The configuration that is written beside a run's results holds abso
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,6 +76,17 @@ def to_yaml(config: RunConfig) -> str:
     tree = TypeAdapter(RunConfig).dump_python(config, mode="json")
     text: str = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
     return text
+
+
+def check_files(config: RunConfig) -> None:
+    """Check all files a run on this machine reads, now that the embedded world is made.
+
+    Raises:
+        ConfigError: one or more faults, all listed.
+    """
+    tree = TypeAdapter(RunConfig).dump_python(replace(config, world=None), mode="json")
+    if faults := cross_check(tree, local=True):
+        raise ConfigError(faults)
 
 
 def load_merge(tree: Mapping[str, Any]) -> MergeSettings:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from numpy.typing import NDArray
 
 from fedunlearn.errors import SummaryError
 from fedunlearn.rounds import ClientFailure, Hello
@@ -41,7 +42,7 @@ def test_a_task_arrives_with_its_limit() -> None:
 
 
 def test_arrays_arrive_bit_for_bit_with_dtype_and_name() -> None:
-    sent = {
+    sent: dict[str, NDArray[np.generic]] = {
         "fisher/w": np.array([[0x2EDB, 0x47C3], [0, 0x7F80]], dtype=np.uint16),
         "adapter/a": np.array([[1e-10], [1e5]], dtype=np.float32).T,
         "adapter/empty": np.zeros((0, 2), dtype=np.float16),
