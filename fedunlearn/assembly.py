@@ -55,9 +55,7 @@ def build_report(
     metric = leading_metric(base)
     configured = {f.trial.merge: f for f in findings if f.trial.configured}
     log = read_events(events) if events.is_file() else []
-    settings = [
-        setting(f.trial.merge, f.trial.chosen.gamma, f.sets, metric=metric) for f in findings
-    ]
+    settings = [setting(f.trial.merge, f.trial.gamma, f.sets, metric=metric) for f in findings]
     references = [name for name, chosen in config.merges.items() if chosen.method == "firm"]
     missing = _missing(log, received={summary.meta.client_id for summary in summaries})
     said = [
@@ -165,8 +163,7 @@ def _norm(norms: Sequence[float]) -> float:
 
 def _sweep_point(finding: Finding) -> SweepPoint:
     norms = [tensor.norm for tensor in finding.report.tensors.values()]
-    chosen = finding.trial.chosen
-    return SweepPoint(finding.trial.merge, chosen.gamma, _norm(norms), finding.sets)
+    return SweepPoint(finding.trial.merge, finding.trial.gamma, _norm(norms), finding.sets)
 
 
 def _sample_limits(base: Mapping[str, SetReport]) -> list[str]:

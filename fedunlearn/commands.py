@@ -48,8 +48,8 @@ def check(given: Sequence[str]) -> None:
     roles = [client.role for client in config.clients]
     stdout().print(
         f"{config.name}: no fault; {roles.count('forget')} forget and {roles.count('retain')} "
-        f"retain clients, {len(config.merges)} merges, {len(config.sweep.gammas)} gammas for "
-        f"{len(config.swept)} of them",
+        f"retain clients, {len(config.merges)} merges, {len(config.swept)} of them swept over "
+        f"{sum(map(len, config.swept.values()))} gammas",
         soft_wrap=True,
     )
 

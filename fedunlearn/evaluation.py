@@ -12,7 +12,6 @@ from typing import Literal, cast
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from fedunlearn.data.encoding import (
     IGNORED,
@@ -176,7 +175,7 @@ class _Scorer:
         total: int,
         progress: Progress | None,
     ) -> None:
-        self._model: PreTrainedModel = base.model
+        self._model = base.model
         self._tokenizer: Tokenizer = base.tokenizer
         self._device = base.device
         self._chosen = chosen

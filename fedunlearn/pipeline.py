@@ -79,13 +79,14 @@ def finish(
     bank = read_bank(config.evaluation)
     base = load_base(config.model)
     _check_base(summaries, base.sha256)
-    trials = plan_trials(config.merges, gammas=config.sweep.gammas, swept=config.swept)
+    bench = MergeBench(summaries)
+    trials = plan_trials(config.merges, config.swept)
     findings: list[Finding] = []
     with watcher.stage("merging and evaluating") as progress:
         rounds = 1 + len(trials)
         exam = Exam(base, bank, config.evaluation, progress=progress, rounds=rounds)
         base_scores = exam.base_scores()
-        for finding, result in run_trials(trials, MergeBench(summaries), exam):
+        for finding, result in run_trials(trials, bench, exam):
             findings.append(finding)
             if finding.trial.configured:
                 write_merge(result, run_dir / MERGED_FOLDER / finding.trial.merge)

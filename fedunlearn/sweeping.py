@@ -4,7 +4,7 @@ No client runs again: what a merge needs of the summaries is computed once per m
 for every gamma and epsilon, which are scalars and budgets on top of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedunlearn.aggregation import Merger, MergeReport, MergeResult, MergeSettings
@@ -22,13 +22,18 @@ class Trial:
 
     Attributes:
         merge: its name in the config.
-        chosen: its settings, at this gamma.
-        configured: this is the gamma the config gives it.
+        chosen: its settings in the config.
+        gamma: the scale it is tried at.
     """
 
     merge: str
     chosen: MergeSettings
-    configured: bool
+    gamma: float
+
+    @property
+    def configured(self) -> bool:
+        """This is the gamma that the config gives the merge."""
+        return self.gamma == self.chosen.gamma
 
 
 @dataclass(frozen=True)
@@ -41,15 +46,14 @@ class Finding:
 
 
 def plan_trials(
-    merges: dict[str, MergeSettings], *, gammas: Sequence[float], swept: Sequence[str]
+    merges: Mapping[str, MergeSettings], swept: Mapping[str, Sequence[float]]
 ) -> list[Trial]:
     """List every merge at its own gamma and, where it is swept, at the others, rising."""
-    trials = []
-    for name, chosen in merges.items():
-        extra = gammas if name in swept else ()
-        for gamma in sorted({chosen.gamma, *extra}):
-            trials.append(Trial(name, replace(chosen, gamma=gamma), gamma == chosen.gamma))
-    return trials
+    return [
+        Trial(name, chosen, gamma)
+        for name, chosen in merges.items()
+        for gamma in sorted({chosen.gamma, *swept.get(name, ())})
+    ]
 
 
 class MergeBench:
@@ -59,8 +63,11 @@ class MergeBench:
         self._summaries = summaries
         self._mergers: dict[tuple[float, float], Merger] = {}
 
-    def merge(self, chosen: MergeSettings) -> MergeResult:
-        """Make one merge.
+    def merge(self, chosen: MergeSettings, *, gamma: float) -> MergeResult:
+        """Make one merge at ``gamma``, within the budget that ``chosen`` comes to.
+
+        A relative budget is resolved at the gamma of ``chosen`` and then stays the same number
+        while gamma varies, as the paper's budgets do.
 
         Raises:
             InputError: the method, its options or its budget do not fit the clients.
@@ -69,7 +76,10 @@ class MergeBench:
         if key not in self._mergers:
             # Trials come merge by merge, so one raw merge at a time is enough to keep.
             self._mergers = {key: Merger(self._summaries, *key, keep=1)}
-        return self._mergers[key].merge(chosen)
+        merger = self._mergers[key]
+        raw = merger.raw(chosen.method, chosen.options)
+        budget = merger.resolve(raw, chosen)
+        return merger.finish(raw, replace(chosen, gamma=gamma), budget)
 
 
 class Exam:
@@ -109,5 +119,5 @@ def run_trials(
 ) -> Iterator[tuple[Finding, MergeResult]]:
     """Make and measure every trial; an update is dropped before the next is made."""
     for trial in trials:
-        result = bench.merge(trial.chosen)
+        result = bench.merge(trial.chosen, gamma=trial.gamma)
         yield Finding(trial, result.report, exam.scores(result)), result

@@ -46,7 +46,7 @@ def pocket_tree(world: Path) -> dict[str, Any]:
             ],
             "max_new_tokens": 2,
         },
-        "sweep": {"gammas": [0.5, 2.0]},
+        "sweep": {"gammas": {name: [0.5, 2.0] for name in ("firm", "firm_base", "sum")}},
     }
 
 

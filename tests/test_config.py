@@ -158,9 +158,9 @@ FAULTS = [
     ("lora.alpha=.inf", "lora.alpha: expected a finite number, got inf"),
     ("seed=many", "seed: expected a valid integer"),
     ("federation=5", "federation: expected keys and values, got 5"),
-    ("sweep.gammas=[1,-1]", "sweep: gammas must be > 0"),
-    ("sweep.gammas=[1,1.0]", "sweep: gammas must differ"),
-    ("sweep.merges=[fir]", "sweep.merges: 'fir' is not in merges; did you mean 'firm'?"),
+    ("sweep.gammas.sum=[1,-1]", "sweep: gammas.sum must be > 0"),
+    ("sweep.gammas.sum=[1,1.0]", "sweep: gammas.sum must differ"),
+    ("sweep.gammas.fir=[1]", "sweep.gammas: 'fir' is not in merges; did you mean 'firm'?"),
     ("evaluation.sets.0.domain=brewin", "no forget client has 'brewin'; did you mean 'brewing'?"),
     ("evaluation.sets.0.choices=/nope", "evaluation.sets.0.choices: data file /nope does not"),
     ("clients.0.data=${nope}", "clients.0.data: Interpolation key 'nope' not found"),
@@ -267,9 +267,9 @@ def test_settings_of_a_single_merge_list_every_fault() -> None:
 
 
 def test_the_swept_merges(config_file: Path) -> None:
-    assert load_config(config_file).swept == ("firm", "firm_base", "sum")
-    assert load_config(config_file, ["sweep.merges=[sum]"]).swept == ("sum",)
-    assert load_config(config_file, ["sweep.gammas=[]"]).swept == ()
+    assert list(load_config(config_file).swept) == ["firm", "firm_base", "sum"]
+    assert load_config(config_file, ["sweep.gammas.sum=[]"]).swept.keys() == {"firm", "firm_base"}
+    assert load_config(config_file, ["sweep.gammas=null"]).swept == {}
 
 
 def test_the_clients_are_told_what_the_config_says(config_file: Path) -> None:

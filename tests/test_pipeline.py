@@ -12,7 +12,8 @@ from fedunlearn.models.loading import load_base
 from fedunlearn.pipeline import finish, prepare
 from fedunlearn.report import Report, read_report
 from fedunlearn.rounds import ClientFailure
-from fedunlearn.sweeping import plan_trials
+from fedunlearn.summary import open_summaries
+from fedunlearn.sweeping import MergeBench, plan_trials
 from tests.pocket_run import pocket_tree, run_clients, write_config
 from tests.world import POCKET, POCKET_WORLD, pocket_world
 
@@ -123,6 +124,17 @@ def test_the_projection_bites_and_the_report_shows_it(finished: Run) -> None:
     assert firm.norm < firm.raw_norm == pytest.approx(base.norm, rel=1e-6)
 
 
+def test_a_relative_budget_stays_the_same_number_while_gamma_varies(finished: Run) -> None:
+    run_dir, config, _ = finished
+    bench, chosen = MergeBench(open_summaries(run_dir / "summaries")), config.merges["firm"]
+    own, double = (bench.merge(chosen, gamma=gamma).report for gamma in (1.0, 2.0))
+    assert own.epsilon_resolved == double.epsilon_resolved
+    for report in (own, double):
+        (tensor,) = report.tensors.values()
+        budget = own.epsilon_resolved["geography"]
+        assert tensor.damage_after["geography"] == pytest.approx(budget, rel=1e-5)
+
+
 def test_firm_and_firm_base_are_compared_with_the_baseline(finished: Run) -> None:
     _, _, report = finished
     pairs = {(c.setting.merge, c.other.merge) for c in report.comparisons}
@@ -224,8 +236,8 @@ def test_a_client_file_that_the_world_does_not_make_is_named(world: Path, tmp_pa
 
 def test_trials_come_merge_by_merge_and_none_twice() -> None:
     merges = {"a": MergeSettings(gamma=2.0), "b": MergeSettings(gamma=3.0)}
-    trials = plan_trials(merges, gammas=(1.0, 2.0), swept=("a",))
-    assert [(t.merge, t.chosen.gamma, t.configured) for t in trials] == [
+    trials = plan_trials(merges, {"a": (1.0, 2.0)})
+    assert [(t.merge, t.gamma, t.configured) for t in trials] == [
         ("a", 1.0, False),
         ("a", 2.0, True),
         ("b", 3.0, True),

@@ -159,9 +159,9 @@ def _set_faults(parts: _Parts) -> Iterator[str]:
 
 
 def _merge_faults(parts: _Parts) -> Iterator[str]:
-    for name in (parts.sweep.merges or ()) if parts.sweep else ():
+    for name in (parts.sweep.gammas or {}) if parts.sweep else ():
         if name not in parts.listed:
-            yield f"sweep.merges: {name!r} is not in merges{nearest(name, list(parts.listed))}"
+            yield f"sweep.gammas: {name!r} is not in merges{nearest(name, list(parts.listed))}"
     retained = [client.id for client in parts.clients.values() if client.role == "retain"]
     for name, merge in parts.merges.items():
         yield from _budget_faults(name, merge, retained)

@@ -16,18 +16,19 @@ class SweepSettings:
     """The gamma sweep, done on the server with the summaries at hand; no client runs again.
 
     Attributes:
-        gammas: scales tried (eq. 5), each > 0; empty switches the sweep off.
-        merges: names from ``merges``; ``None`` sweeps them all.
+        gammas: name from ``merges`` to the scales tried for it (eq. 5), each > 0. Scales of
+            different methods are not comparable, so each merge has its own; a merge that is not
+            named is not swept. ``None`` switches the sweep off.
     """
 
-    gammas: tuple[float, ...] = ()
-    merges: tuple[str, ...] | None = None
+    gammas: dict[str, tuple[float, ...]] | None = None
 
     def __post_init__(self) -> None:
-        if any(gamma <= 0 for gamma in self.gammas):
-            raise ValueError(f"gammas must be > 0, got {list(self.gammas)}")
-        if len(set(self.gammas)) != len(self.gammas):
-            raise ValueError(f"gammas must differ, got {list(self.gammas)}")
+        for name, gammas in (self.gammas or {}).items():
+            if any(gamma <= 0 for gamma in gammas):
+                raise ValueError(f"gammas.{name} must be > 0, got {list(gammas)}")
+            if len(set(gammas)) != len(gammas):
+                raise ValueError(f"gammas.{name} must differ, got {list(gammas)}")
 
 
 @settings
@@ -104,8 +105,7 @@ class RunConfig:
         )
 
     @property
-    def swept(self) -> tuple[str, ...]:
-        """Names of the merges that are swept over gamma; none without gammas."""
-        if not self.sweep.gammas:
-            return ()
-        return tuple(self.merges) if self.sweep.merges is None else self.sweep.merges
+    def swept(self) -> dict[str, tuple[float, ...]]:
+        """Merges that are swept over gamma, with their scales, in the order of ``merges``."""
+        gammas = self.sweep.gammas or {}
+        return {name: gammas[name] for name in self.merges if gammas.get(name)}

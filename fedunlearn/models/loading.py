@@ -1,12 +1,15 @@
 """Loads a causal language model by hub id or folder, and says exactly which one it is."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as bars
 
 from fedunlearn.data.encoding import Tokenizer
 from fedunlearn.errors import InputError
@@ -60,14 +63,27 @@ def load_base(chosen: ModelSettings) -> LoadedModel:
     """
     path = str(Path(chosen.path).expanduser())
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=_DTYPES[chosen.dtype])
+        with no_progress_bars():
+            tokenizer = AutoTokenizer.from_pretrained(path)
+            model = AutoModelForCausalLM.from_pretrained(path, dtype=_DTYPES[chosen.dtype])
     except (OSError, ValueError, KeyError) as fault:
         raise InputError(f"model {chosen.path!r} cannot be loaded: {fault}") from fault
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     model.requires_grad_(False).train(False).to(resolve_device(chosen.device))
     return LoadedModel(model, cast(Tokenizer, tokenizer), chosen.path, fingerprint(model))
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Keep transformers' own bars off the terminal, which the caller may be drawing on."""
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def resolve_device(name: str) -> torch.device:

@@ -15,6 +15,7 @@ from fedunlearn.data.encoding import Example, collate, encode_record
 from fedunlearn.data.records import Question, read_questions
 from fedunlearn.data.world import WorldSize, write_world
 from fedunlearn.errors import InputError
+from fedunlearn.models.loading import no_progress_bars
 from fedunlearn.models.tiny import TinySize, build_model, train_tokenizer
 from fedunlearn.seeding import derive, generator
 from fedunlearn.settings import settings
@@ -24,6 +25,7 @@ Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
 
 _VERSION = 1
+_MANIFEST = "world.json"
 
 
 @settings
@@ -55,8 +57,9 @@ class WorldSettings:
 def ensure_world(chosen: WorldSettings, *, progress: Progress | None = None) -> Path:
     """Write the world's data and teach the model, unless it is there already.
 
-    Everything is made in a temporary folder beside the directory and moved into place whole,
-    so an interrupted run leaves nothing half-written behind.
+    Everything is made in a temporary folder beside the directory and moved into place at the
+    end, the manifest last: an interrupted run leaves no world that looks finished. Only what was
+    made here is ever replaced.
 
     Returns:
         The world's directory, with ``data/`` (JSONL) and ``model/`` (transformers).
@@ -66,7 +69,7 @@ def ensure_world(chosen: WorldSettings, *, progress: Progress | None = None) -> 
     """
     directory = Path(chosen.directory).expanduser()
     wanted = _manifest(chosen)
-    manifest = directory / "world.json"
+    manifest = directory / _MANIFEST
     if manifest.is_file() and json.loads(manifest.read_text()) == wanted:
         return directory
     if directory.exists() and not manifest.is_file() and any(directory.iterdir()):
@@ -81,15 +84,24 @@ def ensure_world(chosen: WorldSettings, *, progress: Progress | None = None) -> 
         model, tokenizer = teach(
             read_questions(making / "data" / "corpus.jsonl"), chosen, progress=progress
         )
-        model.save_pretrained(making / "model")
+        with no_progress_bars():
+            model.save_pretrained(making / "model")
         tokenizer.save_pretrained(making / "model")
-        (making / "world.json").write_text(json.dumps(wanted, indent=2) + "\n")
-        if directory.exists():
-            shutil.rmtree(directory)
-        making.rename(directory)
+        (making / _MANIFEST).write_text(json.dumps(wanted, indent=2) + "\n")
+        _replace(directory, making)
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return directory
+
+
+def _replace(directory: Path, making: Path) -> None:
+    """Put a freshly made world where an older one may be."""
+    directory.mkdir(exist_ok=True)
+    (directory / _MANIFEST).unlink(missing_ok=True)
+    for part in ("data", "model"):
+        shutil.rmtree(directory / part, ignore_errors=True)
+        (making / part).rename(directory / part)
+    (making / _MANIFEST).rename(directory / _MANIFEST)
 
 
 def teach(

@@ -28,6 +28,22 @@ def test_the_second_time_comes_from_the_cache_and_a_new_setting_makes_it_anew(
     assert [path.name for path in tmp_path.iterdir()] == ["w"]
 
 
+def test_a_user_s_file_beside_the_world_survives_a_new_one(tmp_path: Path) -> None:
+    chosen = WorldSettings(
+        directory=str(tmp_path / "w"), size=POCKET_WORLD, model=POCKET, epochs=1, threads=1
+    )
+    ensure_world(chosen)
+    (tmp_path / "w" / "notes.txt").write_text("mine")
+    ensure_world(replace(chosen, learning_rate=1e-3))
+    assert (tmp_path / "w" / "notes.txt").read_text() == "mine"
+    assert {p.name for p in (tmp_path / "w").iterdir()} == {
+        "data",
+        "model",
+        "notes.txt",
+        "world.json",
+    }
+
+
 def test_one_seed_one_model(tmp_path: Path) -> None:
     hashes = {
         load_base(ModelSettings(path=str(pocket_world(tmp_path / name) / "model"))).sha256
