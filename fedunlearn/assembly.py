@@ -74,7 +74,7 @@ def build_report(
         scores={name: finding.sets for name, finding in configured.items()},
         sweep=tuple(_sweep_point(f) for f in findings if f.trial.merge in config.swept),
         comparisons=tuple(compare_all(settings, references)),
-        limits=(*LIMITS, *_sample_limits(base)),
+        limits=(*LIMITS, *_ranking_limits(base, configured), *_sample_limits(base)),
     )
 
 
@@ -164,6 +164,31 @@ def _norm(norms: Sequence[float]) -> float:
 def _sweep_point(finding: Finding) -> SweepPoint:
     norms = [tensor.norm for tensor in finding.report.tensors.values()]
     return SweepPoint(finding.trial.merge, finding.trial.gamma, _norm(norms), finding.sets)
+
+
+def _ranking_limits(base: Mapping[str, SetReport], configured: Mapping[str, Finding]) -> list[str]:
+    """Name the merges whose forgotten answers are no longer given, but still recognised."""
+    found = []
+    for merge, finding in configured.items():
+        for name, before in base.items():
+            after = finding.sets[name]
+            if before.kind == "forget" and _recognised(before, after):
+                found.append(f"{merge} on {name} ({after.mean('choice_accuracy'):.2f})")
+    if not found:
+        return []
+    return [
+        "Answers that are no longer given may still be recognised: multiple-choice accuracy stays "
+        f"near the base model's with {', '.join(found)}. That is suppression, not erasure."
+    ]
+
+
+def _recognised(before: SetReport, after: SetReport) -> bool:
+    """Recall is halved at least, and nine tenths of the choice accuracy are left at least."""
+    recall = before.mean("rouge_l_recall"), after.mean("rouge_l_recall")
+    choice = before.mean("choice_accuracy"), after.mean("choice_accuracy")
+    if recall[0] is None or recall[1] is None or choice[0] is None or choice[1] is None:
+        return False
+    return recall[1] <= recall[0] / 2 and choice[1] >= 0.9 * choice[0]
 
 
 def _sample_limits(base: Mapping[str, SetReport]) -> list[str]:
