@@ -1,4 +1,4 @@
-"""The command line: ``run``, ``merge``, ``export``, ``check`` and ``list``.
+"""The command line: ``run``, ``merge``, ``sweep``, ``compare``, ``export``, ``check``, ``list``.
 
 Exit status: 0 done, 1 the run failed, 2 bad input. Results go to stdout, everything else to
 stderr; stack traces only with ``--debug`` or ``FEDUNLEARN_DEBUG=1``.
@@ -10,6 +10,7 @@ transformers, Ray): it is imported when a command is run, so that help and typin
 import logging
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ import typer
 from fedunlearn.errors import FedUnlearnError
 
 DEBUG_VARIABLE = "FEDUNLEARN_DEBUG"
+_TYPER_INTERRUPTED = 130  # what Typer makes of a KeyboardInterrupt, without a word
 
 app = typer.Typer(
     name="fedunlearn",
@@ -43,7 +45,17 @@ _Given = Annotated[
 
 def main() -> NoReturn:
     """Run the command line and exit."""
-    sys.exit(run_command(sys.argv[1:]))
+    status = run_command(sys.argv[1:])
+    if status and _somebody_waits():
+        # A thread of Flower's waits for a client that is no more, and Python would wait for it.
+        logging.shutdown()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _somebody_waits() -> bool:
+    threads = [one for one in threading.enumerate() if one is not threading.main_thread()]
+    return any(not thread.daemon for thread in threads)
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -51,6 +63,8 @@ def run_command(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     try:
         result = command.main(list(arguments), prog_name="fedunlearn", standalone_mode=False)
+        if result == _TYPER_INTERRUPTED:
+            return _fail("interrupted", 1, arguments)
         return result if isinstance(result, int) else 0
     except click.ClickException as fault:
         fault.show()
@@ -155,6 +169,73 @@ def export(
     from fedunlearn import commands
 
     commands.export(run_dir, out, method, form=form, rank=rank)
+
+
+@app.command()
+def sweep(
+    summaries: Annotated[Path, typer.Argument(help="A run's folder or its summaries/ folder.")],
+    out: Annotated[Path, typer.Option(help="Folder of the sweep; an earlier one goes on.")],
+    gamma: Annotated[str, typer.Option(help="Scales: numbers or start:stop:step, by commas.")],
+    methods: Annotated[
+        str, typer.Option(help="By commas, with options as in ties:density=0.3.")
+    ] = "firm",
+    epsilon: Annotated[
+        str, typer.Option(help="Budgets by commas: inf, a number, relative:0.3.")
+    ] = "inf",
+    alpha: Annotated[str, typer.Option(help="Fractions of Fisher entries kept.")] = "0.1",
+    eps0: Annotated[float, typer.Option(help="Stabiliser of the divisions.")] = 1e-8,
+    solver: Annotated[
+        str, typer.Option(help="newton (exact) or bisection (the paper's).")
+    ] = "newton",
+    domains: Annotated[
+        str | None,
+        typer.Option(help="Merge growing subsets of these forget domains, in order; or all."),
+    ] = None,
+    evaluate: Annotated[
+        str | None,
+        typer.Option(metavar="CONFIG", help="Measure every point by this config's evaluation."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Merge stored summaries at many scales and budgets, resuming where it stopped."""
+    from fedunlearn import sweep_commands
+
+    sweep_commands.sweep(
+        summaries,
+        out,
+        methods=methods,
+        gamma=gamma,
+        epsilon=epsilon,
+        alpha=alpha,
+        eps0=eps0,
+        solver=solver,
+        domains=domains,
+        evaluate=evaluate,
+        quiet=quiet,
+    )
+
+
+@app.command()
+def compare(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a sweep.")],
+    at: Annotated[
+        float | None,
+        typer.Option(help="Gamma of the ablation table; by default what most variants share."),
+    ] = None,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option(help="Variant to match with all others; by default every pair once."),
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
+    resamples: Annotated[int, typer.Option(help="Of the bootstrap over questions.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+) -> None:
+    """Compare a sweep's points: matched forgetting, envelopes, frontier, norms."""
+    from fedunlearn import sweep_commands
+
+    sweep_commands.compare(
+        folder, reference or (), at=at, confidence=confidence, resamples=resamples, seed=seed
+    )
 
 
 @app.command("list")

@@ -19,6 +19,7 @@ from clients.deadline import time_limit
 from clients.unlearn import RunJob, UnlearnClient, read_fit
 from fedunlearn.config import RunConfig
 from fedunlearn.errors import ConfigError, FedUnlearnError
+from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
 from fedunlearn.roles import ROLES
 from fedunlearn.rounds import ClientFailure
 from fedunlearn.run_keys import config_of
@@ -67,6 +68,10 @@ def _deployed_identity(given: dict[str, str]) -> ClientIdentity:
         for key, value in given.items()
         if not value
     ]
+    if given["client-id"] and not is_name(given["client-id"]):
+        faults.append(f"node-config: client-id {given['client-id']!r} must be {NAME_RULE}")
+    if given["domain"] and not is_label(given["domain"]):
+        faults.append(f"node-config: domain {given['domain']!r} must be {LABEL_RULE}")
     if given["role"] and given["role"] not in ROLES:
         faults.append(f"node-config: role {given['role']!r} is none of {', '.join(ROLES)}")
     if faults:

@@ -14,7 +14,7 @@ from fedunlearn.export import export_adapter, export_model
 from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.models.loading import load_base
 from fedunlearn.objectives import OBJECTIVES
-from fedunlearn.pipeline import CONFIG_FILE, MERGED_FOLDER, finish, prepare
+from fedunlearn.pipeline import CONFIG_FILE, MERGED_FOLDER, finish, prepare, summaries_folder
 from fedunlearn.registry import nearest
 from fedunlearn.simulation import simulate
 from fedunlearn.summary import open_summaries
@@ -65,8 +65,7 @@ def merge(summaries: Path, out: Path, options: Sequence[str], **chosen: object) 
     """
     chosen["epsilon"] = parse_epsilon(str(chosen["epsilon"]))
     settings = load_merge({**chosen, "options": dict(_pair(text) for text in options)})
-    folder = summaries / "summaries"
-    result = merge_summaries(open_summaries(folder if folder.is_dir() else summaries), settings)
+    result = merge_summaries(open_summaries(summaries_folder(summaries)), settings)
     write_merge(result, out)
     for warning in result.report.warnings:
         stderr().print(f"warning: {warning}", markup=False)

@@ -5,7 +5,7 @@ comparisons can state an uncertainty. Multiple choice is scored on the choices' 
 continuations of the prompt, by mean token log-probability.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from fedunlearn.data.encoding import (
-    IGNORED,
     Example,
     Tokenizer,
     collate,
@@ -26,12 +25,10 @@ from fedunlearn.metrics.probability import answer_probability, preferred_choice
 from fedunlearn.metrics.rouge import rouge_l_recall
 from fedunlearn.models.generation import generate_greedily
 from fedunlearn.models.loading import LoadedModel
-from fedunlearn.objectives.likelihood import sequence_log_probs
+from fedunlearn.objectives.likelihood import IGNORED, sequence_log_probs
+from fedunlearn.progress import Progress
 from fedunlearn.settings import settings
 from fedunlearn.training.forward import aligned_logits
-
-Progress = Callable[[int, int], None]
-"""Called with (questions done, questions in all)."""
 
 
 @settings
@@ -77,11 +74,15 @@ class EvaluationSettings:
     max_length: int = 1024
 
     def __post_init__(self) -> None:
+        if not self.sets:
+            raise ValueError("sets must name at least one question set")
         names = [chosen.name for chosen in self.sets]
         if len(set(names)) != len(names):
             raise ValueError(f"evaluation sets need different names, got {names}")
         if self.max_new_tokens < 1 or self.batch_size < 1:
             raise ValueError("max_new_tokens and batch_size must be >= 1")
+        if self.max_length < 2:
+            raise ValueError(f"max_length must be >= 2, got {self.max_length}")
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def evaluate(
         base: model and tokenizer; the weights may be patched.
         bank: from :func:`read_bank`.
         chosen: batch size and answer length.
-        progress: called after every batch.
+        progress: called after every batch with (questions done, questions in all).
 
     Returns:
         Set name to scores, in the settings' order.

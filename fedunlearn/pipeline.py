@@ -11,19 +11,21 @@ from pathlib import Path
 from fedunlearn.aggregation import write_merge
 from fedunlearn.assembly import build_report
 from fedunlearn.config import RunConfig, check_files, to_yaml
-from fedunlearn.errors import InputError, RunError
 from fedunlearn.evaluation import read_bank
 from fedunlearn.models.loading import load_base
 from fedunlearn.plots import write_plot
 from fedunlearn.progress import Silent, Watcher
 from fedunlearn.report import Report, write_report
 from fedunlearn.report_text import write_markdown
-from fedunlearn.summary import ClientSummary, open_summaries
-from fedunlearn.sweeping import Exam, Finding, MergeBench, plan_trials, run_trials
+from fedunlearn.scores import summarise
+from fedunlearn.storage import claim_folder
+from fedunlearn.summary import open_summaries
+from fedunlearn.sweeping import Exam, Finding, MergeBench, check_base, plan_trials, run_trials
 from fedunlearn.training.teaching import ensure_world
 
 CONFIG_FILE = "config.yaml"
 MERGED_FOLDER = "merged"
+SUMMARIES_FOLDER = "summaries"
 logger = logging.getLogger(__name__)
 
 
@@ -39,18 +41,28 @@ def prepare(
         local: the clients run on this machine too, so their data is checked as well.
 
     Raises:
-        InputError: the run folder holds an earlier run, or a data file is faulty.
+        InputError: the run folder holds an earlier run or cannot be written, or a data file is
+            faulty.
     """
-    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
-        raise InputError(f"{run_dir} is not empty; name another folder for the run")
+    with claim_folder(run_dir):
+        make_world(config, watcher=watcher)
+        if local:
+            check_files(config)
+        read_bank(config.evaluation)
+        (run_dir / CONFIG_FILE).write_text(to_yaml(config), encoding="utf-8")
+
+
+def make_world(config: RunConfig, *, watcher: Watcher | None = None) -> None:
+    """Make the embedded world, where the config has one and it is not there yet."""
     if config.world is not None:
         with (watcher or Silent()).stage("teaching the embedded model") as progress:
             ensure_world(config.world, progress=progress)
-    if local:
-        check_files(config)
-    read_bank(config.evaluation)
-    run_dir.mkdir(parents=True, exist_ok=True)
-    (run_dir / CONFIG_FILE).write_text(to_yaml(config), encoding="utf-8")
+
+
+def summaries_folder(given: Path) -> Path:
+    """Return a run's folder of summaries, or the folder itself if it is no run's."""
+    below = given / SUMMARIES_FOLDER
+    return below if below.is_dir() else given
 
 
 def finish(
@@ -75,17 +87,17 @@ def finish(
         RunError: the clients started from another base model than the one evaluated.
     """
     watcher = watcher or Silent()
-    summaries = open_summaries(run_dir / "summaries")
+    summaries = open_summaries(run_dir / SUMMARIES_FOLDER)
     bank = read_bank(config.evaluation)
     base = load_base(config.model)
-    _check_base(summaries, base.sha256)
+    check_base(summaries, base.sha256)
     bench = MergeBench(summaries)
     trials = plan_trials(config.merges, config.swept)
     findings: list[Finding] = []
     with watcher.stage("merging and evaluating") as progress:
         rounds = 1 + len(trials)
         exam = Exam(base, bank, config.evaluation, progress=progress, rounds=rounds)
-        base_scores = exam.base_scores()
+        base_scores = summarise(exam.base_scores())
         for finding, result in run_trials(trials, bench, exam):
             findings.append(finding)
             if finding.trial.configured:
@@ -100,16 +112,6 @@ def finish(
     )
     _write(report, run_dir)
     return report
-
-
-def _check_base(summaries: Sequence[ClientSummary], sha256: str) -> None:
-    """Refuse to evaluate an update on a model it was not made for."""
-    theirs = summaries[0].meta.base_model_sha256
-    if theirs != sha256:
-        raise RunError(
-            f"the clients started from base model {theirs[:12]} ({summaries[0].meta.base_model}), "
-            f"the server has {sha256[:12]}; use the same model and dtype on all sides"
-        )
 
 
 def _write(report: Report, run_dir: Path) -> None:

@@ -1,5 +1,6 @@
 """The picture of a sweep: what is forgotten against what is kept."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -9,11 +10,13 @@ from matplotlib.figure import Figure
 from fedunlearn.report import PLOT, Report
 from fedunlearn.scores import METRIC_NAMES, SetReport, group_mean
 
-_MARKERS = "osD^vP*X"
+MARKERS = "osD^vP*X"
 
 
 def write_plot(report: Report, run_dir: Path) -> Path | None:
     """Draw forgetting against utility and against retain, a line per merge over gamma.
+
+    The file appears whole or not at all.
 
     Returns:
         The PNG's path; ``None`` when nothing was forgotten or nothing kept was measured.
@@ -21,21 +24,31 @@ def write_plot(report: Report, run_dir: Path) -> Path | None:
     kinds = [kind for kind in ("utility", "retain") if _kept(report.base, kind, report) is not None]
     if not kinds or group_mean(report.base, "forget", report.metric) is None:
         return None
-    figure = Figure(figsize=(5.2 * len(kinds), 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(kinds), squeeze=False)[0]
+    figure, axes = panels(len(kinds))
     for axis, kind in zip(axes, kinds, strict=True):
         _draw(axis, report, kind)
     axes[0].legend(fontsize=8, loc="lower right")
-    path = run_dir / PLOT
-    figure.savefig(path, dpi=150, metadata={"Software": "fedunlearn"})
-    return path
+    return save(figure, run_dir / PLOT)
+
+
+def panels(count: int) -> tuple[Figure, Sequence[Axes]]:
+    """Make a figure of some panels in a row."""
+    figure = Figure(figsize=(5.2 * count, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG, whole or not at all; return its path."""
+    partial = path.with_name(f".{path.name}.partial")
+    figure.savefig(partial, format="png", dpi=150, metadata={"Software": "fedunlearn"})
+    return partial.replace(path)
 
 
 def _draw(axis: Axes, report: Report, kind: str) -> None:
     for number, merge in enumerate(report.merges):
         points = _points(report, merge, kind)
-        marker = _MARKERS[number % len(_MARKERS)]
+        marker = MARKERS[number % len(MARKERS)]
         axis.plot(*zip(*points, strict=True), marker=marker, markersize=4, label=merge, alpha=0.85)
     base_x, base_y = _point(report.base, kind, report)
     axis.plot([base_x], [base_y], "k*", markersize=12, label="base")

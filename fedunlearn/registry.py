@@ -1,8 +1,11 @@
 """One registry type for merge methods, objectives and whatever else is chosen by name."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from fedunlearn.errors import InputError
 
@@ -51,6 +54,25 @@ class Registry(Generic[T]):
         if name not in self._entries:
             raise InputError(f"unknown {self.kind} {name!r}{nearest(name, list(self._entries))}")
         return self._entries[name]
+
+    def build(self, name: str, options: Mapping[str, Any]) -> T:
+        """Make the entry of a name, with its hyperparameters converted to their types.
+
+        Raises:
+            InputError: an unknown name or hyperparameter, with the nearest one, or a bad value.
+        """
+        entry = self[name]
+        known = [field.name for field in fields(entry)] if is_dataclass(entry) else []
+        for option in options:
+            if option not in known:
+                hint = nearest(option, known)
+                raise InputError(f"{self.kind} {name!r} has no option {option!r}{hint}")
+        try:
+            return TypeAdapter(entry).validate_python(dict(options))
+        except ValidationError as fault:
+            first = fault.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise InputError(f"{self.kind} {name!r}: {where} {first['msg']}".rstrip()) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

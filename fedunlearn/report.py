@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedunlearn.errors import InputError
 from fedunlearn.matching import Comparison
 from fedunlearn.scores import Metric, SetReport
-from fedunlearn.storage import read_json, write_json
+from fedunlearn.storage import read_json, replace_json
 
 FORMAT_VERSION = 1
 REPORT_JSON, REPORT_MARKDOWN = "report.json", "report.md"
@@ -161,9 +161,9 @@ _ADAPTER = TypeAdapter(Report)
 
 def write_report(report: Report, run_dir: Path) -> Path:
     """Write ``report.json`` whole or not at all; return its path."""
-    path, partial = run_dir / REPORT_JSON, run_dir / f".{REPORT_JSON}.partial"
-    write_json(partial, _ADAPTER.dump_python(report, mode="json"))
-    return partial.replace(path)
+    path = run_dir / REPORT_JSON
+    replace_json(path, _ADAPTER.dump_python(report, mode="json"))
+    return path
 
 
 def read_report(run_dir: Path) -> Report:

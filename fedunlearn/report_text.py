@@ -6,7 +6,8 @@ from fedunlearn.matching import CLOSE
 from fedunlearn.report import REPORT_MARKDOWN, Report
 from fedunlearn.scores import METRIC_NAMES
 from fedunlearn.tables import (
-    Table,
+    as_markdown,
+    bullets,
     clients_table,
     headline,
     matched_table,
@@ -30,21 +31,21 @@ def to_markdown(report: Report, *, plot: str | None = None) -> str:
         f"# {report.run.name}",
         _run(report),
         *_missing(report),
-        *_bullets("Warnings", report.warnings),
+        *bullets("Warnings", report.warnings),
         "## What was forgotten and what was kept",
         "A cell holds ROUGE-L recall, answer probability and multiple-choice accuracy (those "
         "that were measured). Forget columns should fall, retain and utility should stay.",
-        _markdown(headline(report)),
+        as_markdown(headline(report)),
         *([f"![forgetting against what is kept]({plot})"] if plot else []),
         *_matched(report),
         *_sweep(report),
         "## Every question set",
         *_sets(report),
         "## Merges",
-        _markdown(merges_table(report)),
+        as_markdown(merges_table(report)),
         "## Clients",
-        _markdown(clients_table(report)),
-        *_bullets("What these numbers cannot show", report.limits),
+        as_markdown(clients_table(report)),
+        *bullets("What these numbers cannot show", report.limits),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -63,7 +64,7 @@ def _run(report: Report) -> str:
 
 
 def _missing(report: Report) -> list[str]:
-    return _bullets(
+    return bullets(
         "Clients that are not part of this result",
         [
             f"**{m.client_id}** ({m.role}, {m.domain}): {m.reason}; {m.consequence}"
@@ -82,7 +83,7 @@ def _matched(report: Report) -> list[str]:
         f"the sum of gaps, then the lower gamma. What is kept is never looked at when matching. "
         f"Gaps above {CLOSE} are no match.",
         "\n".join(f"- {line}" for line in verdicts(report)),
-        _markdown(matched_table(report)),
+        as_markdown(matched_table(report)),
     ]
 
 
@@ -92,7 +93,7 @@ def _sweep(report: Report) -> list[str]:
     return [
         "## Gamma sweep",
         f"{METRIC_NAMES[report.metric]}; no client ran again.",
-        _markdown(sweep_table(report)),
+        as_markdown(sweep_table(report)),
     ]
 
 
@@ -101,20 +102,5 @@ def _sets(report: Report) -> list[str]:
     for metric, name in METRIC_NAMES.items():
         table = scores_of(report, metric)
         if len(table.columns) > 1:
-            parts += [f"{name[0].upper()}{name[1:]}, mean ± standard error:", _markdown(table)]
+            parts += [f"{name[0].upper()}{name[1:]}, mean ± standard error:", as_markdown(table)]
     return parts
-
-
-def _bullets(title: str, lines: tuple[str, ...] | list[str]) -> list[str]:
-    return [f"## {title}", "\n".join(f"- {line}" for line in lines)] if lines else []
-
-
-def _markdown(table: Table) -> str:
-    """Render as a pipe table; numbers to the right."""
-    rule = ["---" if place < table.names else "---:" for place in range(len(table.columns))]
-    lines = [table.columns, rule, *table.rows]
-    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())

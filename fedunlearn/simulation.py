@@ -111,7 +111,9 @@ class _Round:
         if self._fault is not None and self.engine_fault is None:
             raise self._fault
         if self.engine_fault is not None:
-            cause = self.engine_fault.__cause__ or self.engine_fault
+            cause: BaseException = self.engine_fault
+            while cause.__cause__ is not None:  # Flower wraps what Ray says, more than once
+                cause = cause.__cause__
             raise RunError(f"the simulation failed: {cause}") from self.engine_fault
         if self._warnings is None:
             raise RunError("the simulation ended before the round was over")

@@ -7,8 +7,9 @@ for every gamma and epsilon, which are scalars and budgets on top of it.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedunlearn.aggregation import Merger, MergeReport, MergeResult, MergeSettings
-from fedunlearn.evaluation import EvaluationSettings, QuestionBank, evaluate
+from fedunlearn.aggregation import Merger, MergeReport, MergeResult, MergeSettings, Multipliers
+from fedunlearn.errors import RunError
+from fedunlearn.evaluation import EvaluationSettings, QuestionBank, SetScores, evaluate
 from fedunlearn.models.loading import LoadedModel
 from fedunlearn.models.patching import applied
 from fedunlearn.progress import Progress
@@ -63,11 +64,18 @@ class MergeBench:
         self._summaries = summaries
         self._mergers: dict[tuple[float, float], Merger] = {}
 
-    def merge(self, chosen: MergeSettings, *, gamma: float) -> MergeResult:
+    def merge(
+        self, chosen: MergeSettings, *, gamma: float, start: Multipliers | None = None
+    ) -> MergeResult:
         """Make one merge at ``gamma``, within the budget that ``chosen`` comes to.
 
         A relative budget is resolved at the gamma of ``chosen`` and then stays the same number
         while gamma varies, as the paper's budgets do.
+
+        Args:
+            chosen: the merge.
+            gamma: its scale.
+            start: multipliers of the same merge at another gamma; the solver begins there.
 
         Raises:
             InputError: the method, its options or its budget do not fit the clients.
@@ -79,7 +87,7 @@ class MergeBench:
         merger = self._mergers[key]
         raw = merger.raw(chosen.method, chosen.options)
         budget = merger.resolve(raw, chosen)
-        return merger.finish(raw, replace(chosen, gamma=gamma), budget)
+        return merger.finish(raw, replace(chosen, gamma=gamma), budget, start=start)
 
 
 class Exam:
@@ -99,13 +107,13 @@ class Exam:
         self._total = rounds * bank.size
         self._before = 0
 
-    def base_scores(self) -> dict[str, SetReport]:
-        """Measure the base model."""
+    def base_scores(self) -> dict[str, SetScores]:
+        """Measure the base model, question by question."""
         measured = evaluate(self._base, self._bank, self._chosen, progress=self._advance)
         self._before += self._bank.size
-        return summarise(measured)
+        return measured
 
-    def scores(self, merged: MergeResult) -> dict[str, SetReport]:
+    def scores(self, merged: MergeResult) -> dict[str, SetScores]:
         """Measure the model with an update; its weights are restored bit for bit."""
         with applied(self._base.model, merged.delta):
             return self.base_scores()
@@ -120,4 +128,18 @@ def run_trials(
     """Make and measure every trial; an update is dropped before the next is made."""
     for trial in trials:
         result = bench.merge(trial.chosen, gamma=trial.gamma)
-        yield Finding(trial, result.report, exam.scores(result)), result
+        yield Finding(trial, result.report, summarise(exam.scores(result))), result
+
+
+def check_base(summaries: Sequence[ClientSummary], sha256: str) -> None:
+    """Refuse to evaluate an update on a model it was not made for.
+
+    Raises:
+        RunError: the clients started from another base model.
+    """
+    theirs = summaries[0].meta.base_model_sha256
+    if theirs != sha256:
+        raise RunError(
+            f"the clients started from base model {theirs[:12]} ({summaries[0].meta.base_model}), "
+            f"the server has {sha256[:12]}; use the same model and dtype on all sides"
+        )

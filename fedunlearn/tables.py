@@ -26,6 +26,22 @@ class Table:
     names: int = 1
 
 
+def as_markdown(table: Table) -> str:
+    """Render as a pipe table; numbers to the right."""
+    rule = ["---" if place < table.names else "---:" for place in range(len(table.columns))]
+    lines = [table.columns, rule, *table.rows]
+    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
+
+
+def bullets(title: str, lines: Sequence[str]) -> list[str]:
+    """Render a section of Markdown that lists some lines; nothing where there are none."""
+    return [f"## {title}", "\n".join(f"- {line}" for line in lines)] if lines else []
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
 @dataclass(frozen=True)
 class _Group:
     """Question sets that share a column."""

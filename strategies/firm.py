@@ -2,8 +2,8 @@
 
 Method: each client uploads once a LoRA adapter (its task vector) and the Fisher diagonal of its
 data; the server pools, merges and projects (eq. 2 to 8). The mathematics is in
-:mod:`fedunlearn.aggregation`; this file moves records, compares what came with what was asked, and
-names who is missing.
+:mod:`fedunlearn.aggregation`; this file moves records, compares what came with what the handshake
+promised, and names who is missing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

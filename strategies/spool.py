@@ -1,6 +1,5 @@
 """Keeps summaries on disk as they arrive, out of sight until the round is over."""
 
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -60,5 +59,5 @@ class Spool:
         """Give the summaries of these clients their final names; drop the others."""
         self.summaries.mkdir(exist_ok=True)
         for client_id in client_ids:
-            os.replace(self.incoming / client_id, self.summaries / client_id)  # noqa: PTH105
+            (self.incoming / client_id).replace(self.summaries / client_id)
         shutil.rmtree(self.incoming)

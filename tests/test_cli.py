@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from fedunlearn.aggregation import read_merge
-from fedunlearn.cli import run_command
+from fedunlearn.cli import main, run_command
 from fedunlearn.config import RunConfig, load_config
 from fedunlearn.errors import RunError
 from fedunlearn.pipeline import finish, prepare
@@ -268,3 +269,41 @@ def test_the_exit_status_reaches_the_shell() -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert "No such command 'frobnicate'" in done.stderr
+
+
+def test_an_interrupted_command_says_so_and_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedunlearn.commands.check_config", interrupt)
+    assert call("check") == 1
+    assert capsys.readouterr().err == "fedunlearn: interrupted\n"
+
+
+def test_a_thread_that_waits_forever_does_not_keep_a_failed_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[int] = []
+    over = threading.Event()
+    monkeypatch.setattr("fedunlearn.cli.run_command", lambda _: 1)
+    monkeypatch.setattr("os._exit", left.append)
+    waiting = threading.Thread(target=over.wait)
+    waiting.start()
+    with pytest.raises(SystemExit):  # as the patched exit returns
+        main()
+    over.set()
+    waiting.join()
+    assert left == [1]
+
+
+@pytest.mark.usefixtures("simulated")
+def test_a_folder_that_cannot_be_made_is_bad_input_before_any_work(
+    config_file: Path, run_dir: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "file").touch()
+    commands = (["run", config_file], ["merge", run_dir], ["export", run_dir])
+    for command in commands:
+        assert call(*command, "--out", tmp_path / "file" / "below") == 2
+        assert "cannot be written" in capsys.readouterr().err

@@ -40,6 +40,14 @@ def test_every_missing_or_wrong_key_of_a_node_is_named(tmp_path: Path) -> None:
     assert "role 'keep' is none of forget, retain" in faults
     with pytest.raises(ConfigError, match="4 faults"):
         node_identity(context(), federation(tmp_path))
+    with pytest.raises(ConfigError, match=r"client-id '\.\./x' must be 1-64 letters"):
+        node_identity(
+            context(client_id="../x", role="retain", domain="d", data="f"), federation(tmp_path)
+        )
+    with pytest.raises(ConfigError, match="domain 'a/b' must be 1-64 printable characters"):
+        node_identity(
+            context(client_id="x", role="retain", domain="a/b", data="f"), federation(tmp_path)
+        )
 
 
 def test_the_app_finds_its_config_by_the_keys_of_the_run(tmp_path: Path) -> None:

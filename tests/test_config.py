@@ -145,16 +145,29 @@ FAULTS = [
     ("clients.0.role=forgot", "clients.0.role: expected 'forget' or 'retain', got 'forgot'; did"),
     ("clients.1.id=brewing-0", "clients: id 'brewing-0' is used by 2 clients"),
     ("clients.1.id=../x", "clients.1.id: expected 1-64 letters"),
-    ("clients.1.domain=' '", "clients.1.domain: expected the subject"),
+    ("clients.1.domain=' '", "clients.1.domain: expected the data's subject"),
+    ("clients.1.domain=a/b", "clients.1.domain: expected the data's subject"),
     ("clients=[]", "clients: expected at least one client, got none"),
     ("clients.0.data=/nope.jsonl", "clients.0.data: data file /nope.jsonl does not exist"),
+    ('clients.0.data="a\\0b"', "clients.0.data: data file"),
     ("model.path=/nope", "model.path: /nope is no model folder"),
+    ("model.path=''", "model.path: expected a hub id or a folder"),
+    ("model.device=tpu", "model: device must be auto, cpu, cuda or cuda:<number>, got tpu"),
     ("merges={}", "merges: expected at least one merge, got none"),
     ("merges.a/b={method: sum}", "merges.a/b: expected 1-64 letters"),
     ("merges.firm.epsilon=-1", "merges.firm: epsilon must be > 0, got -1"),
     ("merges.firm.epsilon=.nan", "merges.firm.epsilon: expected a finite number, got nan"),
     ("merges.firm.epsilon={per_client: {geografy: 1}}", "no retain client 'geografy'; did you"),
     ("merges.firm.epsilon={per_client: {x: 1}}", "retain client 'geography' has no budget"),
+    ("merges.firm.epsilon={per_client: {}}", "retain client 'geography' has no budget"),
+    ("evaluation.max_length=0", "evaluation: max_length must be >= 2, got 0"),
+    ("evaluation.sets=[]", "evaluation: sets must name at least one question set"),
+    ("retain.stop_at_loss=3", "retain.stop_at_loss: only a forget client stops at a loss"),
+    ("lora.target_modules=[down_prj]", "lora: LoRA cannot be put on the model"),
+    ("lora.layers=[7]", "lora: LoRA cannot be put on the model"),
+    ("lora.layers=[-1]", "lora: layers must be block numbers from 0"),
+    ('lora.rank_pattern={"(": 3}', "lora: rank_pattern '(' is no regular expression"),
+    ("lora.rank_pattern={down_proj: 0}", "lora: rank_pattern 'down_proj' must be > 0, got 0"),
     ("lora.alpha=.inf", "lora.alpha: expected a finite number, got inf"),
     ("seed=many", "seed: expected a valid integer"),
     ("federation=5", "federation: expected keys and values, got 5"),
@@ -278,3 +291,33 @@ def test_the_clients_are_told_what_the_config_says(config_file: Path) -> None:
     assert (told.seed, told.server_round) == (1, 2)
     assert told.training("forget") == config.forget
     assert told.training("retain") == config.retain
+
+
+def test_a_device_that_is_not_here_is_named(
+    config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    (fault,) = faults_of(config_file, "model.device=cuda")
+    assert fault == "model.device: cuda asked, but PyTorch finds no CUDA; use auto or cpu"
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("world.epochs=0", "world: epochs, batch_size and threads must be >= 1"),
+        ("world.learning_rate=-1", "world: learning_rate must be > 0, got -1"),
+        ("world.label_smoothing=1", "world: label_smoothing must be in [0, 1), got 1"),
+        ("world.model={heads: 3}", "world.model: hidden_size must be a multiple of twice heads"),
+        ("world.model={vocabulary: 9}", "world.model: vocabulary must be >= 261"),
+    ],
+)
+def test_a_fault_of_the_world_hides_and_makes_no_other(override: str, expected: str) -> None:
+    (fault,) = check_config("firm_demo", [override])
+    assert expected in fault
+
+
+def test_a_world_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (fault,) = check_config("firm_demo", [f"world.directory={tmp_path}/file/world"])
+    assert fault.startswith("world.directory: ")
+    assert "is a file" in fault

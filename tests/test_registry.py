@@ -2,6 +2,7 @@ import pytest
 
 from fedunlearn.errors import InputError
 from fedunlearn.registry import Registry, nearest
+from fedunlearn.settings import settings
 
 
 class Animal:
@@ -44,6 +45,32 @@ def test_an_unknown_name_suggests_the_nearest(animals: Registry[Animal]) -> None
 def test_a_far_off_name_lists_what_is_known(animals: Registry[Animal]) -> None:
     with pytest.raises(InputError, match="known: ant, camel, zebra"):
         animals["xyz"]
+
+
+def test_an_entry_is_built_with_its_options_converted() -> None:
+    known = Registry[object]("animal")
+
+    @known.register("dog")
+    @settings
+    class Dog:
+        legs: int = 4
+
+        def __post_init__(self) -> None:
+            if self.legs < 0:
+                raise ValueError(f"legs must be >= 0, got {self.legs}")
+
+    known.register("cat")(type("Cat", (), {}))
+    assert known.build("dog", {}) == Dog()
+    assert known.build("dog", {"legs": "3"}) == Dog(legs=3)
+    for name, options, text in (
+        ("dgo", {}, "unknown animal 'dgo'; did you mean 'dog'"),
+        ("dog", {"lags": 3}, "animal 'dog' has no option 'lags'; did you mean 'legs'"),
+        ("dog", {"legs": "x"}, "animal 'dog': legs .*integer"),
+        ("dog", {"legs": -1}, "animal 'dog': .*legs must be >= 0, got -1"),
+        ("cat", {"legs": 4}, "animal 'cat' has no option 'legs'; known: none"),
+    ):
+        with pytest.raises(InputError, match=text):
+            known.build(name, options)  # type: ignore[arg-type]
 
 
 def test_nothing_known() -> None:

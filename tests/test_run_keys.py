@@ -22,6 +22,12 @@ def test_overrides_are_split_as_on_a_command_line() -> None:
     assert (config.seed, config.model.path) == (7, "/two words")
 
 
+@pytest.mark.parametrize("text", ["1e-5", "1.0e-5", "'1e-5'"])
+def test_a_float_in_toml_is_the_one_that_yaml_has(text: str) -> None:
+    keys = tomllib.loads(f'config = "firm_demo"\noverrides = "retain.learning_rate={text}"')
+    assert config_of(keys).retain.learning_rate == 1e-5
+
+
 def test_faults_are_named() -> None:
     with pytest.raises(ConfigError, match="firm_demo"):
         config_of({"config": "firm_dmo"})

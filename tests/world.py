@@ -1,7 +1,10 @@
 """A pocket-sized world for tests: a tiny model on its own tokenizer, made in a second."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -37,6 +40,16 @@ def pocket_model(*, seed: int = 0, dtype: torch.dtype = torch.float32) -> Loaded
     tokenizer = train_tokenizer(texts, vocabulary=POCKET.vocabulary)
     model = build_model(tokenizer, POCKET, seed=seed).to(dtype).eval().requires_grad_(False)
     return LoadedModel(model, tokenizer, "pocket", fingerprint(model))
+
+
+@contextmanager
+def checkpointed(model: Any) -> Iterator[None]:
+    """Checkpointing on and off, under whichever name this transformers has for it."""
+    word = "activation" if hasattr(model, "activation_checkpointing_disable") else "gradient"
+    getattr(model, f"{word}_checkpointing_enable")()
+    assert any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+    yield
+    getattr(model, f"{word}_checkpointing_disable")()
 
 
 def pocket_world(directory: Path, *, epochs: int = 1) -> Path:

@@ -4,7 +4,7 @@ One tensor at a time: pool, process and merge (a method of ``fedunlearn.merging`
 (FIRM, eq. 5), project onto the retain clients' budgets (eq. 7), and account for all of it.
 """
 
-from fedunlearn.aggregation.choices import MergeSettings, build_method
+from fedunlearn.aggregation.choices import MergeSettings
 from fedunlearn.aggregation.epsilon import (
     Epsilon,
     PerClientEpsilon,
@@ -13,7 +13,7 @@ from fedunlearn.aggregation.epsilon import (
     resolve_epsilon,
 )
 from fedunlearn.aggregation.files import read_merge, write_merge
-from fedunlearn.aggregation.merger import Merger, RawMerge, merge_summaries
+from fedunlearn.aggregation.merger import Merger, Multipliers, RawMerge, merge_summaries
 from fedunlearn.aggregation.outcome import MergedClient, MergeReport, MergeResult, TensorReport
 
 __all__ = [
@@ -23,11 +23,11 @@ __all__ = [
     "MergeSettings",
     "MergedClient",
     "Merger",
+    "Multipliers",
     "PerClientEpsilon",
     "RawMerge",
     "RelativeEpsilon",
     "TensorReport",
-    "build_method",
     "merge_summaries",
     "parse_epsilon",
     "read_merge",

@@ -1,5 +1,6 @@
 """Writes the report of a merge: settings, clients, warnings, and the account of each weight."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
@@ -8,6 +9,7 @@ from fedunlearn.aggregation.choices import MergeSettings
 from fedunlearn.aggregation.outcome import MergedClient, MergeReport, TensorReport
 from fedunlearn.aggregation.tensor_source import TensorSource
 from fedunlearn.merging import MergeMethod
+from fedunlearn.objectives import OBJECTIVES
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class Account:
     Attributes:
         source: the summaries.
         method: with its hyperparameters.
+        settled: the same after its survey.
         merge: the settings.
         resolved: retain client's id to its budget a weight.
         tensors: base parameter name to its report.
@@ -24,6 +27,7 @@ class Account:
 
     source: TensorSource
     method: MergeMethod
+    settled: MergeMethod
     merge: MergeSettings
     resolved: Mapping[str, float]
     tensors: dict[str, TensorReport]
@@ -53,6 +57,10 @@ class Account:
                 MergedClient(s.meta.client_id, s.meta.role, s.meta.domain, s.meta.num_examples)
                 for s in self.source.summaries
             ),
+            facts=self.settled.facts(
+                {s.meta.client_id: s.meta.role for s in self.source.summaries},
+                math.hypot(*(one.raw_norm for one in self.tensors.values())),
+            ),
             warnings=(*self._warnings(), *_empty(empty_fishers)),
             tensors=self.tensors,
         )
@@ -71,11 +79,27 @@ class Account:
             yield "no forget client took part: nothing is unlearned"
         if "retain" not in roles:
             yield "no retain client took part: nothing protects what must stay"
+        if self.method.needs_learnt and (unlearnt := self._unlearnt()):
+            yield (
+                f"{self.merge.method} steps back from what forget clients learnt, but "
+                f"{len(unlearnt)} of them, e.g. {unlearnt[0]}, trained to unlearn it: this merge "
+                "teaches it; use another method, or fine-tune them on it"
+            )
         if uncertified := [name for name, one in self.tensors.items() if not one.certified]:
             yield (
                 f"the projection of {len(uncertified)} weights is not certified as the nearest, "
                 f"e.g. {uncertified[0]}: {self.tensors[uncertified[0]].status}"
             )
+
+    def _unlearnt(self) -> list[str]:
+        """Forget clients that trained with one of our unlearning objectives."""
+        return [
+            f"{s.meta.client_id!r} ({s.meta.objective})"
+            for s in self.source.summaries
+            if s.meta.role == "forget"
+            and s.meta.objective in OBJECTIVES
+            and OBJECTIVES[s.meta.objective].role == "forget"
+        ]
 
 
 def _empty(fishers: Collection[tuple[str, str]]) -> Iterator[str]:

@@ -1,15 +1,10 @@
 """What a user chooses about a merge."""
 
 import math
-from dataclasses import field, fields, is_dataclass
+from dataclasses import field
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from fedunlearn.aggregation.epsilon import Epsilon, check_epsilon
-from fedunlearn.errors import InputError
-from fedunlearn.merging import MERGE_METHODS, MergeMethod
-from fedunlearn.registry import nearest
 from fedunlearn.settings import settings
 
 
@@ -44,25 +39,3 @@ class MergeSettings:
         if not (math.isfinite(self.eps0) and self.eps0 > 0):
             raise ValueError(f"eps0 must be a finite number > 0, got {self.eps0}")
         check_epsilon(self.epsilon)
-
-
-def build_method(name: str, options: dict[str, Any]) -> MergeMethod:
-    """Make the merge method of a name, with its hyperparameters.
-
-    Raises:
-        InputError: an unknown method or option, with the nearest name, or a bad value.
-    """
-    kind = MERGE_METHODS[name]
-    known: list[str] = [one.name for one in fields(kind)] if is_dataclass(kind) else []
-    for option in options:
-        if option not in known:
-            raise InputError(
-                f"merge method {name!r} has no option {option!r}{nearest(option, known)}"
-            )
-    try:
-        method: MergeMethod = TypeAdapter(kind).validate_python(options)
-    except ValidationError as fault:
-        first = fault.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"merge method {name!r}: {where} {first['msg']}".rstrip()) from None
-    return method

@@ -68,8 +68,11 @@ def parse_epsilon(text: str) -> Epsilon:
         if text.startswith("relative:"):
             return RelativeEpsilon(relative=float(text.removeprefix("relative:")))
         if "=" in text:
-            pairs = (pair.rpartition("=") for pair in text.split(","))
-            return PerClientEpsilon(per_client={name.strip(): float(n) for name, _, n in pairs})
+            pairs = [pair.rpartition("=") for pair in text.split(",")]
+            budgets = {name.strip(): float(budget) for name, _, budget in pairs}
+            if len(budgets) < len(pairs):
+                raise ValueError("a client has two budgets")
+            return PerClientEpsilon(per_client=budgets)
         epsilon = float(text)
         check_epsilon(epsilon)
     except ValueError as fault:

@@ -47,6 +47,9 @@ def read_merge(folder: Path) -> MergeResult:
     if unlike := sorted(delta.keys() ^ report.tensors.keys()):
         raise InputError(f"{folder}: {DELTA_FILE} and {REPORT_FILE} differ at {unlike[0]!r}")
     for name, update in delta.items():
+        if update.ndim != 2 or not update.numel():
+            shape = tuple(update.shape)
+            raise InputError(f"{folder / DELTA_FILE}: {name!r} must be a matrix, has shape {shape}")
         if update.dtype != torch.float32 or not bool(update.isfinite().all()):
             raise InputError(f"{folder / DELTA_FILE}: {name!r} must be float32 and finite")
     return MergeResult(delta, report)

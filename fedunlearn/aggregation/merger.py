@@ -8,15 +8,18 @@ from typing import Any
 from torch import Tensor
 
 from fedunlearn.aggregation.account import Account
-from fedunlearn.aggregation.choices import MergeSettings, build_method
+from fedunlearn.aggregation.choices import MergeSettings
 from fedunlearn.aggregation.epsilon import resolve_epsilon
 from fedunlearn.aggregation.outcome import MergeResult, TensorReport
 from fedunlearn.aggregation.tensor_source import TensorSource
 from fedunlearn.errors import InputError
-from fedunlearn.merging import MergeMethod
+from fedunlearn.merging import MERGE_METHODS, MergeMethod, TensorInputs, settle
 from fedunlearn.summary import ClientSummary
 from fedunlearn.tensors.dual import damage
 from fedunlearn.tensors.projection import project
+
+Multipliers = Mapping[str, Mapping[str, float]]
+"""Base parameter name to retain client's id to dual variable lambda (eq. 8)."""
 
 _RESIDUALS = ("stationarity", "feasibility", "dual_feasibility", "complementarity")
 
@@ -41,14 +44,22 @@ class RawMerge:
         """Raw merge of one weight, float32, of the base weight's shape."""
         if name in self._known:
             return self._known[name]
-        inputs = self._source.inputs(name, forget_fisher=self.method.needs_fisher)
-        merged = self.method(inputs)
+        inputs = self._inputs(name)
+        merged = self.settled(inputs)
         self._source.retain_fishers(name, inputs)
         sources = [*inputs.retain_clients, *(inputs.forget_domains if self.needs_fisher else ())]
         self.empty_fishers |= {(one.name, name) for one in sources if not bool(one.fisher.any())}
         if self._remember:
             self._known[name] = merged
         return merged
+
+    def _inputs(self, name: str) -> TensorInputs:
+        return self._source.inputs(name, forget_fisher=self.method.needs_fisher)
+
+    @cached_property
+    def settled(self) -> MergeMethod:
+        """The method once it has surveyed all weights, if it is one that does."""
+        return settle(self.method, lambda: map(self._inputs, self._source.names))
 
     @property
     def needs_fisher(self) -> bool:
@@ -101,7 +112,7 @@ class Merger:
         Raises:
             InputError: an unknown method or option.
         """
-        built = build_method(method, dict(options or {}))
+        built = MERGE_METHODS.build(method, options or {})
         key = f"{method}: {built!r}"
         if key not in self._raw:
             self._raw[key] = RawMerge(self._source, built, remember=self._keep > 0)
@@ -126,7 +137,12 @@ class Merger:
         )
 
     def finish(
-        self, raw: RawMerge, merge: MergeSettings, resolved: Mapping[str, float]
+        self,
+        raw: RawMerge,
+        merge: MergeSettings,
+        resolved: Mapping[str, float],
+        *,
+        start: Multipliers | None = None,
     ) -> MergeResult:
         """Scale and project a raw merge.
 
@@ -134,6 +150,7 @@ class Merger:
             raw: from :meth:`raw`, by the method of ``merge``.
             merge: gamma and solver are used.
             resolved: from :meth:`resolve`.
+            start: multipliers at a neighbouring gamma or budget, to save the solver iterations.
 
         Raises:
             InputError: ``merge`` asks for an alpha or eps0 that this merger was not made for.
@@ -142,8 +159,9 @@ class Merger:
         delta: dict[str, Tensor] = {}
         reports: dict[str, TensorReport] = {}
         for name in self._source.names:
-            delta[name], reports[name] = self._finish_tensor(name, raw, merge, resolved)
-        account = Account(self._source, raw.method, merge, resolved, reports)
+            near = start[name] if start else {}
+            delta[name], reports[name] = self._finish_tensor(name, raw, merge, resolved, near)
+        account = Account(self._source, raw.method, raw.settled, merge, resolved, reports)
         return MergeResult(delta, account.report(raw.empty_fishers))
 
     def merge(self, merge: MergeSettings) -> MergeResult:
@@ -158,13 +176,20 @@ class Merger:
         return self.finish(raw, merge, self.resolve(raw, merge))
 
     def _finish_tensor(
-        self, name: str, raw: RawMerge, merge: MergeSettings, resolved: Mapping[str, float]
+        self,
+        name: str,
+        raw: RawMerge,
+        merge: MergeSettings,
+        resolved: Mapping[str, float],
+        near: Mapping[str, float],
     ) -> tuple[Tensor, TensorReport]:
         merged, ids = raw[name], self._source.retain_ids
         fishers = self._source.retain_fishers(name)
         budgets = [resolved[client_id] for client_id in ids]
+        start = [near.get(client_id, 0.0) for client_id in ids]
+        scaled = merged * merge.gamma
         try:
-            done = project(merged * merge.gamma, fishers, budgets, solver=merge.solver)
+            done = project(scaled, fishers, budgets, solver=merge.solver, start=start)
         except ValueError as fault:
             raise InputError(f"{name!r} at gamma={merge.gamma}: {fault}") from fault
         report = TensorReport(

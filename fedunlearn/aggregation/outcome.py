@@ -1,6 +1,6 @@
 """What a merge gives back: the update, and an account of how it came about."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -64,6 +64,7 @@ class MergeReport:
         base_model_sha256: its hash.
         transposed: weights are stored as (d_in, d_out).
         clients: in the order of their ids.
+        facts: what the method found out about the whole model, e.g. ``fulm``'s clusters.
         warnings: what a reader must know, e.g. that nobody's data was protected.
         tensors: base parameter name to its report.
     """
@@ -82,6 +83,7 @@ class MergeReport:
     base_model_sha256: str
     transposed: bool = False
     clients: tuple[MergedClient, ...]
+    facts: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...]
     tensors: dict[str, TensorReport]
 

@@ -107,4 +107,5 @@ class TensorSource:
             domain=meta.domain,
             task_vector=summary.task_vector(name),
             fisher=fisher,
+            factors=summary.factors(name),
         )

@@ -3,7 +3,6 @@
 They run on whatever parts of a config are well-formed, so that one bad key hides no other fault.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +14,16 @@ from pydantic import TypeAdapter, ValidationError
 from fedunlearn.aggregation import MergeSettings
 from fedunlearn.config.schema import SweepSettings
 from fedunlearn.data.records import read_choices, read_questions, read_records
-from fedunlearn.errors import DataError
+from fedunlearn.errors import DataError, InputError
 from fedunlearn.evaluation import EvaluationSet
-from fedunlearn.models.loading import ModelSettings
+from fedunlearn.models.adapters import LoraSettings, lora_fault
+from fedunlearn.models.loading import ModelSettings, resolve_device
+from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
 from fedunlearn.registry import nearest
 from fedunlearn.training.client_job import ClientIdentity
 from fedunlearn.training.teaching import WorldSettings
 
 T = TypeVar("T")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_NAME_RULE = "1-64 letters, digits, '.', '_' or '-', the first a letter or digit"
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,9 @@ class _Parts:
 
     name: str | None
     world: WorldSettings | None
+    world_directory: Path | None
     model: ModelSettings | None
+    lora: LoraSettings | None
     clients: dict[int, ClientIdentity]
     merges: dict[str, MergeSettings]
     sets: dict[int, EvaluationSet]
@@ -53,12 +54,15 @@ def cross_check(tree: Mapping[str, Any], *, local: bool) -> list[str]:
     parts = _parts(tree)
     checks = [_name_faults, _world_faults, _client_faults, _set_faults, _merge_faults]
     faults = [fault for check in checks for fault in check(parts)]
+    retain = tree.get("retain")
+    if isinstance(retain, Mapping) and retain.get("stop_at_loss") is not None:
+        faults.append("retain.stop_at_loss: only a forget client stops at a loss; leave it null")
     if tree.get("merges") == {}:
         faults.append("merges: expected at least one merge, got none")
     if local:
         if not tree.get("clients"):
             faults.append("clients: expected at least one client, got none")
-        faults += _file_faults(parts)
+        faults += [*_file_faults(parts), *_model_faults(parts)]
     return faults
 
 
@@ -67,10 +71,14 @@ def _parts(tree: Mapping[str, Any]) -> _Parts:
     evaluation = tree.get("evaluation")
     sets = evaluation.get("sets") if isinstance(evaluation, Mapping) else None
     merges = merges if isinstance(merges, Mapping) else {}
+    world = tree.get("world")
+    directory = world.get("directory") if isinstance(world, Mapping) else None
     return _Parts(
         name=name if isinstance(name, str) else None,
-        world=_typed(WorldSettings, tree.get("world")),
+        world=_typed(WorldSettings, world),
+        world_directory=Path(directory).expanduser() if isinstance(directory, str) else None,
         model=_typed(ModelSettings, tree.get("model")),
+        lora=_typed(LoraSettings, tree.get("lora")),
         clients=_typed_items(ClientIdentity, tree.get("clients")),
         merges={
             str(key): merge
@@ -102,8 +110,8 @@ def _name_faults(parts: _Parts) -> Iterator[str]:
     named += [(f"merges.{name}", name) for name in parts.listed]
     named += [(f"evaluation.sets.{place}.name", one.name) for place, one in parts.sets.items()]
     for key, name in named:
-        if not _NAME.fullmatch(name or ""):
-            yield f"{key}: expected {_NAME_RULE}, got {name!r}"
+        if not is_name(name or ""):
+            yield f"{key}: expected {NAME_RULE}, got {name!r}"
 
 
 def _world_faults(parts: _Parts) -> Iterator[str]:
@@ -112,8 +120,11 @@ def _world_faults(parts: _Parts) -> Iterator[str]:
         return
     directory = Path(parts.world.directory).expanduser()
     foreign = directory.is_dir() and not (directory / "world.json").is_file()
+    above = next((path for path in directory.parents if path.exists()), directory)
     if directory.is_file():
         yield f"world.directory: {directory} is a file"
+    elif not above.is_dir():
+        yield f"world.directory: {above} is a file, so nothing can be below it"
     elif foreign and any(directory.iterdir()):
         yield f"world.directory: {directory} holds other files; name a folder of its own"
 
@@ -123,8 +134,9 @@ def _client_faults(parts: _Parts) -> Iterator[str]:
         if count > 1:
             yield f"clients: id {client_id!r} is used by {count} clients; ids must differ"
     for place, client in parts.clients.items():
-        if not client.domain.strip():
-            yield f"clients.{place}.domain: expected the subject of the data, got an empty text"
+        if not is_label(client.domain):
+            got = repr(client.domain)[:80]
+            yield f"clients.{place}.domain: expected the data's subject, {LABEL_RULE}, got {got}"
 
 
 def _file_faults(parts: _Parts) -> Iterator[str]:
@@ -135,19 +147,35 @@ def _file_faults(parts: _Parts) -> Iterator[str]:
         readers.append((f"evaluation.sets.{place}.data", one.data, read_questions))
         readers.append((f"evaluation.sets.{place}.choices", one.choices, read_choices))
     for key, path, read in readers:
-        if path is not None and not _made_later(path, parts.world):
+        if path is not None and not _made_later(path, parts.world_directory):
             try:
                 read(Path(path))
             except DataError as fault:
                 yield f"{key}: {fault}"
-    if parts.model is not None and not _made_later(parts.model.path, parts.world):
+
+
+def _model_faults(parts: _Parts) -> Iterator[str]:
+    """What this machine or the model does not have; a hub id is not looked up for it."""
+    if parts.model is None:
+        return
+    try:
+        resolve_device(parts.model.device)
+    except InputError as fault:
+        yield str(fault)
+    if not parts.model.path.strip():
+        yield "model.path: expected a hub id or a folder, got an empty text"
+    elif not _made_later(parts.model.path, parts.world_directory):
         folder = Path(parts.model.path)
-        if folder.is_absolute() and not (folder / "config.json").is_file():
+        if not folder.is_absolute():
+            return
+        if not (folder / "config.json").is_file():
             yield f"model.path: {folder} is no model folder (it has no config.json)"
+        elif parts.lora is not None and (fault_of_lora := lora_fault(folder, parts.lora)):
+            yield f"lora: {fault_of_lora}"
 
 
-def _made_later(path: str, world: WorldSettings | None) -> bool:
-    return world is not None and Path(path).is_relative_to(Path(world.directory).expanduser())
+def _made_later(path: str, world: Path | None) -> bool:
+    return world is not None and Path(path).is_relative_to(world)
 
 
 def _set_faults(parts: _Parts) -> Iterator[str]:
@@ -170,7 +198,7 @@ def _merge_faults(parts: _Parts) -> Iterator[str]:
 def _budget_faults(name: str, merge: MergeSettings, retained: Iterable[str]) -> Iterator[str]:
     """A budget per client must name retain clients, and every one of them."""
     budgets = getattr(merge.epsilon, "per_client", None)
-    if not budgets:
+    if budgets is None:
         return
     known = list(retained)
     for client_id in budgets:

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from fedunlearn.data.records import Passage, Record
 from fedunlearn.errors import DataError
-
-IGNORED = -100
+from fedunlearn.objectives.likelihood import IGNORED
 
 
 class Tokenizer(Protocol):
@@ -74,7 +73,7 @@ class Batch:
 
 
 def encode_prompt(tokenizer: Tokenizer, question: str) -> list[int]:
-    """Token ids up to where the answer begins, with exactly one BOS if the model uses one."""
+    """Token ids up to where the answer begins, with exactly one BOS if the tokenizer has one."""
     if tokenizer.chat_template:
         text = tokenizer.apply_chat_template(
             [{"role": "user", "content": question}],

@@ -95,15 +95,16 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except FileNotFoundError:
         raise DataError(f"data file {path} does not exist; check the path") from None
-    except (OSError, UnicodeDecodeError) as fault:
+    except (OSError, ValueError) as fault:  # ValueError: other bytes, or a path no system has
         raise DataError(f"data file {path} cannot be read as UTF-8 text: {fault}") from None
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as fault:
-            raise DataError(f"{path}, line {number}: not JSON ({fault.msg})") from None
+        except (ValueError, RecursionError) as fault:
+            why = getattr(fault, "msg", fault)
+            raise DataError(f"{path}, line {number}: not JSON ({why})") from None
         if not isinstance(row, dict):
             raise DataError(f"{path}, line {number}: expected an object, got {type(row).__name__}")
         yield number, row
@@ -112,8 +113,15 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
 def _text(row: dict[str, object], key: str) -> str:
     value = row.get(key)
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{key!r} must be a non-empty string, got {value!r}")
+        raise ValueError(f"{key!r} must be a non-empty string, got {repr(value)[:80]}")
+    if not _is_text(value):
+        raise ValueError(f"{key!r} has half of a surrogate pair, which is no text")
     return value
+
+
+def _is_text(value: str) -> bool:
+    """Whether a tokenizer can read it; JSON can hold halves of surrogate pairs, UTF-8 cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _question(row: dict[str, object]) -> Question:
@@ -127,8 +135,9 @@ def _record(row: dict[str, object]) -> Record:
 def _choice(row: dict[str, object]) -> MultipleChoice:
     choices, index = row.get("choices"), row.get("answer_index")
     if not isinstance(choices, list) or len(choices) < 2:
-        raise ValueError(f"'choices' must be a list of at least two strings, got {choices!r}")
-    if not all(isinstance(choice, str) and choice.strip() for choice in choices):
+        got = repr(choices)[:80]
+        raise ValueError(f"'choices' must be a list of at least two strings, got {got}")
+    if not all(isinstance(one, str) and one.strip() and _is_text(one) for one in choices):
         raise ValueError("every choice must be a non-empty string")
     if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(choices):
         raise ValueError(f"'answer_index' must be in 0..{len(choices) - 1}, got {index!r}")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedunlearn.errors import InputError
 from fedunlearn.export.outcome import EXPORT_FILE, ExportedTensor, ExportReport, summarise
-from fedunlearn.models.loading import LoadedModel
+from fedunlearn.models.loading import LoadedModel, no_progress_bars
 from fedunlearn.models.patching import applied
 from fedunlearn.storage import atomic_folder, write_json
 
@@ -51,7 +51,8 @@ def export_model(
                 for name, weight in _weights(base).items()
                 if name in delta
             }
-            model.save_pretrained(partial)
+            with no_progress_bars():
+                model.save_pretrained(partial)
         cast(Any, base.tokenizer).save_pretrained(partial)
         report = summarise("model", base.name, dict(sorted(tensors.items())))
         write_json(partial / EXPORT_FILE, asdict(report))

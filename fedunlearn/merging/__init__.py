@@ -2,23 +2,40 @@
 
 from fedunlearn.merging.averaging import Avg, Sum
 from fedunlearn.merging.firm import Firm
+from fedunlearn.merging.firm_matched import FirmMatched
+from fedunlearn.merging.fisher import FisherMerge
+from fedunlearn.merging.fulm import Fulm, FulmMean
 from fedunlearn.merging.interface import (
     MERGE_METHODS,
     Contribution,
     MergeMethod,
+    Participants,
     Source,
     TensorInputs,
+    settle,
 )
+from fedunlearn.merging.knots import Knots
+from fedunlearn.merging.task_arithmetic import TaskArithmetic
 from fedunlearn.merging.ties import Ties
+from fedunlearn.merging.uniform import Uniform
 
 __all__ = [
     "MERGE_METHODS",
     "Avg",
     "Contribution",
     "Firm",
+    "FirmMatched",
+    "FisherMerge",
+    "Fulm",
+    "FulmMean",
+    "Knots",
     "MergeMethod",
+    "Participants",
     "Source",
     "Sum",
+    "TaskArithmetic",
     "TensorInputs",
     "Ties",
+    "Uniform",
+    "settle",
 ]

@@ -20,7 +20,7 @@ class Avg(MergeMethod):
 @MERGE_METHODS.register("sum")
 @settings
 class Sum(MergeMethod):
-    """Sum of the forget clients' task vectors; grows with their number."""
+    """Sum of the forget clients' task vectors; grows with them."""
 
     def __call__(self, inputs: TensorInputs) -> Tensor:
         """Zero without a forget client; retain clients take no part."""

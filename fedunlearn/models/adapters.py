@@ -1,16 +1,20 @@
 """LoRA adapters through PEFT: put one on a shared base model, read it, take it off again."""
 
-from collections.abc import Iterator
+import re
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from fedunlearn.errors import InputError
+from fedunlearn.registry import nearest
 from fedunlearn.settings import settings
 
 
@@ -45,8 +49,23 @@ class LoraSettings:
             raise ValueError(f"alpha must be > 0, got {self.alpha}")
         if not self.target_modules:
             raise ValueError("target_modules names no module to adapt")
+        if self.layers is not None and (not self.layers or min(self.layers) < 0):
+            raise ValueError(f"layers must be block numbers from 0, or null, got {self.layers}")
+        for name in ("rank_pattern", "alpha_pattern"):
+            _check_pattern(name, getattr(self, name) or {})
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+
+
+def _check_pattern(name: str, pattern: Mapping[str, float]) -> None:
+    """Refuse what PEFT would stumble over in the middle of a run."""
+    for key, value in pattern.items():
+        try:
+            re.compile(key)
+        except re.error as fault:
+            raise ValueError(f"{name} {key!r} is no regular expression: {fault}") from None
+        if not value > 0:
+            raise ValueError(f"{name} {key!r} must be > 0, got {value}")
 
 
 @dataclass(frozen=True)
@@ -66,25 +85,91 @@ class Adapter:
 def attached(base: PreTrainedModel, lora: LoraSettings, *, seed: int) -> Iterator[PeftModel]:
     """Put a fresh adapter on ``base`` for the length of the block, then take it off.
 
-    B starts at zero and A is drawn from ``seed``; global random state is left as it was. Base
-    weights are frozen throughout.
+    B starts at zero; A, and any dropout inside the block, is drawn from ``seed``. Global random
+    state is as it was afterwards. Base weights are frozen throughout.
 
     Raises:
-        InputError: no module of the model matches the settings.
+        InputError: a module, a layer or a pattern of the settings matches nothing in the model,
+            or a weight that the model uses in two places would be adapted.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
+        adapted = _put_on(base, lora)
         try:
-            adapted = get_peft_model(base, _peft_config(lora))
+            _check_reach(adapted, lora)
+            yield adapted
+        finally:
+            adapted.unload()
+            base.requires_grad_(False).train(False)
+            if hasattr(base, "peft_config"):
+                del base.peft_config
+
+
+def lora_fault(folder: Path, lora: LoraSettings) -> str | None:
+    """Say why LoRA cannot be put on the model in a folder, reading its ``config.json`` only.
+
+    Returns:
+        The fault; ``None`` where there is none, or where loading the model will tell.
+    """
+    try:
+        with torch.device("meta"):
+            config = AutoConfig.from_pretrained(folder)
+            model = cast(Any, AutoModelForCausalLM).from_config(config)
+    except (OSError, ValueError, KeyError, RuntimeError):
+        return None
+    try:
+        with attached(model, lora, seed=0):
+            return None
+    except InputError as fault:
+        return str(fault)
+
+
+def _put_on(base: PreTrainedModel, lora: LoraSettings) -> PeftModel:
+    with warnings.catch_warnings():
+        # refused by `_check_reach`, whichever version of PEFT warns of it
+        warnings.filterwarnings("ignore", r".*keys did not match any targeted", RuntimeWarning)
+        warnings.filterwarnings("ignore", r".*tie_word_embeddings", UserWarning)
+        # between PEFT and transformers, and nothing a user can act on
+        warnings.filterwarnings("ignore", r".*is_gradient_checkpointing", FutureWarning)
+        try:
+            return cast(PeftModel, get_peft_model(base, _peft_config(lora)))
         except ValueError as fault:
             raise InputError(f"LoRA cannot be put on the model: {fault}") from fault
-    try:
-        yield cast(PeftModel, adapted)
-    finally:
-        adapted.unload()
-        base.requires_grad_(False).train(False)
-        if hasattr(base, "peft_config"):
-            del base.peft_config
+
+
+def _check_reach(adapted: PeftModel, lora: LoraSettings) -> None:
+    """Refuse what PEFT passes over: names without a module, and weights in two places."""
+    found = dict(adapted.get_base_model().named_modules())
+    modules = [name for name, module in found.items() if hasattr(module, "base_layer")]
+    linear = [name for name, module in found.items() if isinstance(module, torch.nn.Linear)]
+    faults = [*_unmatched(lora, modules, linear), *_tied(modules, adapted_parameters(adapted))]
+    if faults:
+        raise InputError("LoRA cannot be put on the model: " + "; ".join(faults))
+
+
+def _unmatched(lora: LoraSettings, modules: list[str], linear: list[str]) -> Iterator[str]:
+    """Say which targets, layers and patterns reach none of the adapted ``modules``."""
+    for target in lora.target_modules:
+        if target != "all-linear" and not any(
+            f".{name}".endswith(f".{target}") for name in modules
+        ):
+            known = [name.removesuffix(".base_layer").rpartition(".")[2] for name in linear]
+            yield f"no module is named {target!r}{nearest(target, known)}"
+    for layer in lora.layers or ():
+        if not any(f".{layer}." in name for name in modules):
+            yield f"layer {layer} has no module of target_modules"
+    for key in ("rank_pattern", "alpha_pattern"):
+        for pattern in getattr(lora, key) or ():
+            if not any(re.match(rf"(.*\.)?({pattern})$", name) for name in modules):
+                yield f"{key} {pattern!r} matches no adapted module"
+
+
+def _tied(modules: list[str], parameters: list[str]) -> Iterator[str]:
+    """Say which adapted weights the model also uses elsewhere, under another name."""
+    for name in sorted(
+        set(modules) - {parameter.removesuffix(".weight") for parameter in parameters}
+    ):
+        yield f"the weight of {name!r} is tied to another; take it out of target_modules"
 
 
 def read_adapter(adapted: PeftModel) -> Adapter:

@@ -1,6 +1,7 @@
 """Loads a causal language model by hub id or folder, and says exactly which one it is."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as bars
 
@@ -15,6 +17,7 @@ from fedunlearn.data.encoding import Tokenizer
 from fedunlearn.errors import InputError
 from fedunlearn.settings import settings
 
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -25,12 +28,16 @@ class ModelSettings:
     Attributes:
         path: hub id or local folder of a transformers causal language model.
         dtype: of the weights in memory.
-        device: ``auto`` takes CUDA when there is one.
+        device: ``auto`` takes CUDA when there is one; ``cpu``; ``cuda``, ``cuda:1`` and so on.
     """
 
     path: str
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not _DEVICE.fullmatch(self.device):
+            raise ValueError(f"device must be auto, cpu, cuda or cuda:<number>, got {self.device}")
 
 
 @dataclass(frozen=True)
@@ -65,9 +72,17 @@ def load_base(chosen: ModelSettings) -> LoadedModel:
     try:
         with no_progress_bars():
             tokenizer = AutoTokenizer.from_pretrained(path)
-            model = AutoModelForCausalLM.from_pretrained(path, dtype=_DTYPES[chosen.dtype])
-    except (OSError, ValueError, KeyError) as fault:
+            # as Any: its type has no word of the pair that `output_loading_info` makes of it
+            model, loaded = cast(Any, AutoModelForCausalLM).from_pretrained(
+                path, dtype=_DTYPES[chosen.dtype], output_loading_info=True
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as fault:
         raise InputError(f"model {chosen.path!r} cannot be loaded: {fault}") from fault
+    if missing := sorted(loaded["missing_keys"]):
+        raise InputError(
+            f"model {chosen.path!r} lacks {len(missing)} of its weights, e.g. {missing[0]!r}; "
+            "they would be random. Get the whole model"
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     model.requires_grad_(False).train(False).to(resolve_device(chosen.device))
@@ -88,6 +103,8 @@ def no_progress_bars() -> Iterator[None]:
 
 def resolve_device(name: str) -> torch.device:
     """Turn ``auto`` into CUDA where there is one, else the CPU."""
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError(f"model.device: {name} asked, but PyTorch finds no CUDA; use auto or cpu")
     if name != "auto":
         return torch.device(name)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

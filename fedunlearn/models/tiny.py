@@ -14,6 +14,7 @@ from fedunlearn.settings import settings
 
 BEGIN, END, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 USER, ASSISTANT = "<|user|>", "<|assistant|>"
+_SMALLEST_VOCABULARY = 256 + 5
 _CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
     "{% if message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}<|end|>"
@@ -32,6 +33,16 @@ class TinySize:
     key_value_heads: int = 2
     feed_forward: int = 384
     vocabulary: int = 1024
+
+    def __post_init__(self) -> None:
+        if min(self.layers, self.heads, self.key_value_heads, self.feed_forward) < 1:
+            raise ValueError("layers, heads, key_value_heads and feed_forward must be >= 1")
+        if self.hidden_size < 1 or self.hidden_size % (2 * self.heads):
+            raise ValueError(f"hidden_size must be a multiple of twice heads, got {self}")
+        if self.heads % self.key_value_heads:
+            raise ValueError(f"heads must be a multiple of key_value_heads, got {self}")
+        if self.vocabulary < _SMALLEST_VOCABULARY:
+            raise ValueError(f"vocabulary must be >= {_SMALLEST_VOCABULARY}, for bytes and roles")
 
 
 def train_tokenizer(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerFast:

@@ -1,7 +1,16 @@
 """Files and folders that are there whole or not at all."""
 
-from fedunlearn.storage.folders import atomic_folder
-from fedunlearn.storage.json_files import read_json, to_json, write_json
+from fedunlearn.storage.folders import atomic_folder, claim_folder
+from fedunlearn.storage.json_files import read_json, replace_json, to_json, write_json
 from fedunlearn.storage.tensor_files import TensorFile, write_tensors
 
-__all__ = ["TensorFile", "atomic_folder", "read_json", "to_json", "write_json", "write_tensors"]
+__all__ = [
+    "TensorFile",
+    "atomic_folder",
+    "claim_folder",
+    "read_json",
+    "replace_json",
+    "to_json",
+    "write_json",
+    "write_tensors",
+]

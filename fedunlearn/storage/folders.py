@@ -1,5 +1,6 @@
 """Result folders appear under their name only when everything in them is written."""
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -22,19 +23,55 @@ def atomic_folder(target: Path, *, marker: str) -> Iterator[Path]:
         marker: file by which an earlier result of the same kind is recognised.
 
     Raises:
-        InputError: something else is at ``target``; nothing is touched.
+        InputError: something else is at ``target``, or nothing can be written there; nothing is
+            touched.
     """
-    target = target.expanduser().absolute()
-    _refuse_foreign(target, marker)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    _remove(partial)
-    partial.mkdir()
+    with _named(target):
+        target = target.expanduser().resolve()  # a link stays one: what it points to is replaced
+        _refuse_foreign(target, marker)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        _remove(partial)
+        partial.mkdir()
     try:
         yield partial
         _swap(partial, target)
     finally:
         _remove(partial)
+
+
+@contextmanager
+def claim_folder(folder: Path) -> Iterator[None]:
+    """Make ``folder`` before the work of the block, not after it; undone if the block raises.
+
+    Raises:
+        InputError: it cannot be made, or not written to, or holds something already.
+    """
+    with _named(folder):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder} is not empty; name another folder")
+        made = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    try:
+        yield
+    except BaseException:
+        if made and not any(folder.iterdir()):
+            folder.rmdir()
+        raise
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """Say of a folder that cannot be used what the system says of it."""
+    try:
+        yield
+    except (OSError, ValueError) as fault:  # ValueError: a path that no system has
+        why = getattr(fault, "strerror", None) or fault
+        raise InputError(
+            f"{str(folder)[:200]!r} cannot be written: {why}; name another folder"
+        ) from fault
 
 
 def _refuse_foreign(target: Path, marker: str) -> None:

@@ -19,6 +19,13 @@ def write_json(path: Path, value: object) -> None:
     path.write_text(to_json(value) + "\n", encoding="utf-8")
 
 
+def replace_json(path: Path, value: object) -> None:
+    """Write :func:`to_json` to a file that is there whole or not at all, or as it was before."""
+    partial = path.with_name(f".{path.name}.partial")
+    write_json(partial, value)
+    partial.replace(path)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 

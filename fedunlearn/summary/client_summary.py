@@ -37,7 +37,7 @@ class ClientSummary:
     def label(self) -> str:
         """The client as errors name it, with its role and domain."""
         who = name_client(self.meta.client_id)
-        return f"{who} ({str(self.meta.role)[:64]}, {str(self.meta.domain)[:64]})"
+        return f"{who} ({_printable(self.meta.role)}, {_printable(self.meta.domain)})"
 
     @cached_property
     def lora(self) -> LoraLayout:
@@ -64,15 +64,28 @@ class ClientSummary:
         Raises:
             SummaryError: this client did not adapt that weight.
         """
+        A, B, scaling = self._lora_of(name)
+        return task_vector(A, B, scaling, transposed=self.lora.transposed)
+
+    def factors(self, name: str) -> tuple[Tensor, Tensor]:
+        """Return :meth:`task_vector` as a product of two matrices of the adapter's rank.
+
+        Returns:
+            (d_out, r) and (r, d_in), float32, the scaling in the first.
+
+        Raises:
+            SummaryError: this client did not adapt that weight.
+        """
+        A, B, scaling = self._lora_of(name)
+        left, right = (A.T, B.T) if self.lora.transposed else (B, A)
+        return left.float() * scaling, right.float()
+
+    def _lora_of(self, name: str) -> tuple[Tensor, Tensor, float]:
+        """A, B and the scaling of one weight's adapter."""
         if name not in self.fisher:
             raise SummaryError(f"{self.label}: {name!r} carries no adapter")
         key_a, key_b = adapter_keys(name)
-        return task_vector(
-            self.adapter[key_a],
-            self.adapter[key_b],
-            self.lora.scaling_of(module_name(name)),
-            transposed=self.lora.transposed,
-        )
+        return self.adapter[key_a], self.adapter[key_b], self.lora.scaling_of(module_name(name))
 
     def validate(self) -> None:
         """Refuse what must not be merged; reads every tensor once, one weight at a time.
@@ -92,3 +105,8 @@ class ClientSummary:
                 )
         except SummaryError as fault:
             raise SummaryError(f"{self.label}: {fault}") from None
+
+
+def _printable(text: object) -> str:
+    """A word somebody else sent, safe for a terminal and a log."""
+    return "".join(c if c.isprintable() else "?" for c in str(text)[:64])

@@ -9,12 +9,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fedunlearn.errors import SummaryError
+from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
 from fedunlearn.roles import ROLES, Role
 from fedunlearn.settings import settings
 
 FORMAT_VERSION = 1
-_CLIENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_LONGEST_PATH = 4096
 
 
 @settings
@@ -31,7 +32,7 @@ class SummaryMeta:
         base_model: name of the base model.
         base_model_sha256: hash of its weights; equal for all clients of a round.
         fisher: how the Fisher diagonal was estimated: ``num_sequences``, ``max_length``,
-            ``dtype``, ``reference``.
+            ``targets``, ``dtype``, ``reference``.
         training: what training reported: steps, final loss and the like.
         layout_digest: :func:`~fedunlearn.summary.layout.layout_digest` of the Fisher tensors.
     """
@@ -77,12 +78,12 @@ def check_meta(meta: SummaryMeta) -> None:
             malformed hash and the like.
     """
     checks = {
-        "client_id": (bool(_CLIENT_ID.fullmatch(meta.client_id)), f"match {_CLIENT_ID.pattern}"),
+        "client_id": (is_name(meta.client_id), f"be {NAME_RULE}"),
         "role": (meta.role in ROLES, f"be one of {', '.join(ROLES)}"),
-        "domain": (_is_label(meta.domain), "be 1-64 printable characters and no path"),
-        "objective": (_is_label(meta.objective), "be 1-64 printable characters and no path"),
+        "domain": (is_label(meta.domain), f"be {LABEL_RULE}"),
+        "objective": (is_label(meta.objective), f"be {LABEL_RULE}"),
         "num_examples": (meta.num_examples >= 1, "be at least 1"),
-        "base_model": (bool(meta.base_model.strip()), "name the model"),
+        "base_model": (_names_model(meta.base_model), "name the model in printable characters"),
         "base_model_sha256": (_is_digest(meta.base_model_sha256), "be 64 hexadecimal digits"),
         "layout_digest": (_is_digest(meta.layout_digest), "be 64 hexadecimal digits"),
         "format_version": (meta.format_version == FORMAT_VERSION, f"be {FORMAT_VERSION}"),
@@ -94,7 +95,7 @@ def check_meta(meta: SummaryMeta) -> None:
 
 def name_client(client_id: object) -> str:
     """Refer to a client in an error; ids that are none are not repeated."""
-    if isinstance(client_id, str) and _CLIENT_ID.fullmatch(client_id):
+    if isinstance(client_id, str) and is_name(client_id):
         return f"client {client_id!r}"
     return "a client without a valid id"
 
@@ -105,9 +106,8 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _is_label(text: str) -> bool:
-    fits = text.isprintable() and text == text.strip() and 1 <= len(text) <= 64
-    return fits and not set("/\\") & set(text)
+def _names_model(text: str) -> bool:
+    return bool(text.strip()) and text.isprintable() and len(text) <= _LONGEST_PATH
 
 
 def _is_digest(text: str) -> bool:

@@ -34,7 +34,9 @@ class _Point:
         return torch.where(binding, self.gradient.abs(), self.gradient.relu()).max().item()
 
 
-def solve_newton(dual: Dual, *, limit: int = 200) -> tuple[Tensor, int]:
+def solve_newton(
+    dual: Dual, *, start: Tensor | None = None, limit: int = 200
+) -> tuple[Tensor, int]:
     """Maximise the dual over lambda >= 0; multipliers may rise and fall.
 
     Each step solves a quadratic model of the dual with its sign constraints, so that clients
@@ -46,22 +48,34 @@ def solve_newton(dual: Dual, *, limit: int = 200) -> tuple[Tensor, int]:
 
     Args:
         dual: at least one client; every b_k(base) > 0 and every budget finite and positive.
-        limit: most iterations.
+        start: multipliers of a neighbouring problem, shape (m,), float64, >= 0. Where they lead
+            nowhere the search begins anew at 0, so that they cost steps but no accuracy.
+        limit: most iterations from either start.
 
     Returns:
         Multipliers lambda, shape (m,), float64, and the number of iterations. The caller
         measures the residuals: after an early stop this is the best point seen.
     """
-    best = point = _evaluate(dual, torch.zeros_like(dual.budgets))
+    origin = torch.zeros_like(dual.budgets)
+    best, spent = _climb(dual, origin if start is None else start * dual.budgets, limit)
+    if start is not None and start.any() and best.residual > TARGET:
+        again, more = _climb(dual, origin, limit)
+        best, spent = min(again, best, key=lambda point: point.residual), spent + more
+    return best.mu / dual.budgets, spent
+
+
+def _climb(dual: Dual, mu: Tensor, limit: int) -> tuple[_Point, int]:
+    """Iterate from ``mu``; return the best point seen and the number of iterations."""
+    best = point = _evaluate(dual, mu)
     for iteration in range(limit):
         if best.residual <= TARGET:
-            return best.mu / dual.budgets, iteration
+            return best, iteration
         following = _step(dual, point, best.residual)
         if following is None:
-            return best.mu / dual.budgets, iteration
+            return best, iteration
         point = following
         best = min(best, point, key=lambda p: p.residual)
-    return best.mu / dual.budgets, limit
+    return best, limit
 
 
 def _evaluate(dual: Dual, mu: Tensor) -> _Point:

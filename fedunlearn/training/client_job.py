@@ -18,13 +18,14 @@ from fedunlearn.models.adapters import (
 )
 from fedunlearn.models.loading import LoadedModel
 from fedunlearn.objectives import OBJECTIVES, Objective
+from fedunlearn.progress import Progress
 from fedunlearn.registry import nearest
 from fedunlearn.roles import Role
 from fedunlearn.seeding import derive, generator
 from fedunlearn.settings import settings
 from fedunlearn.summary import ClientSummary, SummaryMeta, layout_digest
 from fedunlearn.training.fisher_pass import FisherSettings, estimate_fisher
-from fedunlearn.training.loop import Progress, TrainingFacts, TrainingSettings, train
+from fedunlearn.training.loop import TrainingFacts, TrainingSettings, train
 
 
 @settings
@@ -79,15 +80,7 @@ def build_objective(chosen: TrainingSettings, role: Role) -> Objective:
     name = options.pop("name", None)
     if not isinstance(name, str):
         raise InputError(f"objective {chosen.objective!r} needs a name{nearest('', [*OBJECTIVES])}")
-    kind = OBJECTIVES[name]
-    known = list(getattr(kind, "__dataclass_fields__", {}))
-    for option in options:
-        if option not in known:
-            raise InputError(f"objective {name!r} has no {option!r}{nearest(option, known)}")
-    try:
-        objective = kind(**options)
-    except (TypeError, ValueError) as fault:
-        raise InputError(f"objective {name!r}: {fault}") from None
+    objective = OBJECTIVES.build(name, options)
     if objective.role != role:
         raise InputError(f"objective {name!r} is for {objective.role} clients, not {role} ones")
     return objective
@@ -157,7 +150,7 @@ def _train_adapter(
             adapted,
             examples,
             objective,
-            chosen,
+            chosen=chosen,
             pad_id=base.tokenizer.pad_token_id or 0,
             generator=generator(instructions.seed, *names, "order"),
             progress=progress,

@@ -61,7 +61,8 @@ def estimate_fisher(
     Raises:
         RunError: a gradient is not finite; the text names the weight and the sequence.
     """
-    weights = {name: dict(model.named_parameters())[name] for name in names}
+    parameters = dict(model.named_parameters())
+    weights = {name: parameters[name] for name in names}
     sums = {name: torch.zeros_like(weight, dtype=torch.float32) for name, weight in weights.items()}
     device = next(model.parameters()).device
     try:

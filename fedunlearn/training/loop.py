@@ -1,7 +1,7 @@
 """The training loop of a client: one objective, one adapter, one seed."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,11 +13,9 @@ from fedunlearn.data.encoding import Batch, Example, collate
 from fedunlearn.errors import RunError
 from fedunlearn.objectives import Objective
 from fedunlearn.objectives.likelihood import mean_token_loss, sequence_log_probs
+from fedunlearn.progress import Progress
 from fedunlearn.settings import settings
 from fedunlearn.training.forward import aligned_logits, objective_inputs
-
-Progress = Callable[[int, int], None]
-"""Called with (steps done, steps at most)."""
 
 
 @settings
@@ -29,7 +27,9 @@ class TrainingSettings:
         learning_rate: peak rate of AdamW.
         epochs: passes over the client's data, at most.
         batch_size: sequences a forward pass.
-        gradient_accumulation: forward passes an optimiser step.
+        gradient_accumulation: forward passes an optimiser step. Each weighs as much as it has
+            sequences, so a loss that is a mean over tokens equals that of one large batch only
+            where the answers are equally long.
         warmup_ratio: share of the steps over which the rate rises from 0.
         schedule: of the rate after the warm-up.
         weight_decay: of AdamW, on the adapter's weights.
@@ -86,8 +86,8 @@ def train(
     model: torch.nn.Module,
     examples: Sequence[Example],
     objective: Objective,
-    chosen: TrainingSettings,
     *,
+    chosen: TrainingSettings,
     pad_id: int,
     generator: torch.Generator,
     progress: Progress | None = None,
@@ -101,65 +101,31 @@ def train(
         chosen: rates, sizes and when to stop.
         pad_id: token id that fills short rows.
         generator: draws the order of the examples.
-        progress: called after every optimiser step.
+        progress: called after every optimiser step with (steps done, steps at most).
 
     Raises:
         RunError: the loss is not finite; the text says at which step.
     """
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    per_epoch = math.ceil(len(examples) / (chosen.batch_size * chosen.gradient_accumulation))
-    total = per_epoch * chosen.epochs
-    optimizer = torch.optim.AdamW(
-        trainable, lr=chosen.learning_rate, weight_decay=chosen.weight_decay
-    )
-    scheduler = get_scheduler(
-        chosen.schedule,
-        optimizer,
-        num_warmup_steps=round(chosen.warmup_ratio * total),
-        num_training_steps=total,
-    )
-    references = _reference_log_probs(model, examples, objective, pad_id=pad_id, chosen=chosen)
+    data = _Data(examples, chosen, pad_id, device=next(model.parameters()).device)
+    total = data.steps_an_epoch * chosen.epochs
+    optimizer = _Optimizer(model, chosen, total)
+    learner = _Learner(model, objective, _reference_log_probs(model, objective, data))
     model.train()
-    history: list[tuple[float, float]] = []
-    steps, stopped = 0, False
-    for _ in range(chosen.epochs):
-        order = torch.randperm(len(examples), generator=generator).tolist()
-        means = _Means()
-        for step in _steps(order, chosen):
-            for batch in _batches(examples, step, size=chosen.batch_size, pad_id=pad_id):
-                on_device = batch.to(trainable[0].device)
-                reference = None if references is None else references[list(batch.indices)]
-                inputs = objective_inputs(
-                    model, on_device, objective, reference_log_probs=reference
-                )
-                loss = objective(inputs)
-                (loss * len(batch.indices) / len(step)).backward()  # type: ignore[no-untyped-call]
-                with torch.no_grad():
-                    answer = mean_token_loss(inputs.logits, inputs.labels)
-                means.add(loss.item(), answer.item(), len(batch.indices))
-            norm = torch.nn.utils.clip_grad_norm_(trainable, chosen.max_grad_norm)
-            if not (math.isfinite(means.loss) and bool(norm.isfinite())):
-                raise RunError(
-                    f"the loss is not finite at step {steps + 1} ({means.loss}); lower the "
-                    f"learning rate ({chosen.learning_rate:g}) or stop earlier"
-                )
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad(set_to_none=True)
-            steps += 1
+    epochs: list[_Means] = []
+    while len(epochs) < chosen.epochs and not _gone(epochs, chosen):
+        epochs.append(_Means())
+        for step in data.steps(generator):
+            learner.learn(data.batches(step), len(step), epochs[-1])
+            optimizer.step(epochs[-1].loss)
             if progress is not None:
-                progress(steps, total)
-        history.append((means.loss, means.answer_loss))
-        if chosen.stop_at_loss is not None and means.answer_loss >= chosen.stop_at_loss:
-            stopped = True
-            break
+                progress(optimizer.steps, total)
     return TrainingFacts(
-        steps=steps,
-        epochs=len(history),
-        first_loss=history[0][0],
-        last_loss=history[-1][0],
-        answer_loss=history[-1][1],
-        stopped_early=stopped,
+        steps=optimizer.steps,
+        epochs=len(epochs),
+        first_loss=epochs[0].loss,
+        last_loss=epochs[-1].loss,
+        answer_loss=epochs[-1].answer_loss,
+        stopped_early=_gone(epochs, chosen),
     )
 
 
@@ -184,27 +150,109 @@ class _Means:
         return self._answer_loss / self._count
 
 
-def _steps(order: list[int], chosen: TrainingSettings) -> Iterator[list[int]]:
-    size = chosen.batch_size * chosen.gradient_accumulation
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
+def _gone(epochs: Sequence[_Means], chosen: TrainingSettings) -> bool:
+    """Whether the last epoch showed that the answers are forgotten."""
+    if chosen.stop_at_loss is None or not epochs:
+        return False
+    return epochs[-1].answer_loss >= chosen.stop_at_loss
 
 
-def _batches(
-    examples: Sequence[Example], indices: list[int], *, size: int, pad_id: int
-) -> Iterator[Batch]:
+@dataclass(frozen=True)
+class _Data:
+    """The examples, cut into optimiser steps and forward passes."""
+
+    examples: Sequence[Example]
+    chosen: TrainingSettings
+    pad_id: int
+    device: torch.device
+
+    @property
+    def steps_an_epoch(self) -> int:
+        return math.ceil(len(self.examples) / self._step_size)
+
+    @property
+    def _step_size(self) -> int:
+        return self.chosen.batch_size * self.chosen.gradient_accumulation
+
+    def steps(self, generator: torch.Generator) -> Iterator[list[int]]:
+        """Yield the examples of each step of one epoch, in an order drawn anew."""
+        order: list[int] = torch.randperm(len(self.examples), generator=generator).tolist()
+        yield from _parts(order, self._step_size)
+
+    def batches(self, indices: Sequence[int]) -> Iterator[Batch]:
+        """Yield these examples in padded batches."""
+        for part in _parts(indices, self.chosen.batch_size):
+            batch = collate([self.examples[i] for i in part], pad_id=self.pad_id, indices=part)
+            yield batch.to(self.device)
+
+
+def _parts(indices: Sequence[int], size: int) -> Iterator[list[int]]:
     for start in range(0, len(indices), size):
-        part = indices[start : start + size]
-        yield collate([examples[i] for i in part], pad_id=pad_id, indices=part)
+        yield list(indices[start : start + size])
 
 
+class _Optimizer:
+    """AdamW on what requires a gradient, with its schedule and clipping; counts its steps."""
+
+    def __init__(self, model: torch.nn.Module, chosen: TrainingSettings, total: int) -> None:
+        self.steps = 0
+        self._chosen = chosen
+        self._trainable = [p for p in model.parameters() if p.requires_grad]
+        self._adamw = torch.optim.AdamW(
+            self._trainable, lr=chosen.learning_rate, weight_decay=chosen.weight_decay
+        )
+        self._schedule = get_scheduler(
+            # the plain "constant" of transformers has no warm-up
+            "constant_with_warmup" if chosen.schedule == "constant" else chosen.schedule,
+            self._adamw,
+            num_warmup_steps=round(chosen.warmup_ratio * total),
+            num_training_steps=total,
+        )
+
+    def step(self, loss: float) -> None:
+        """Follow the gradients at hand, then drop them.
+
+        Raises:
+            RunError: the loss or a gradient is not finite; nothing has moved.
+        """
+        norm = torch.nn.utils.clip_grad_norm_(self._trainable, self._chosen.max_grad_norm)
+        if not (math.isfinite(loss) and bool(norm.isfinite())):
+            raise RunError(
+                f"the loss is not finite at step {self.steps + 1} ({loss}); lower the "
+                f"learning rate ({self._chosen.learning_rate:g}) or stop earlier"
+            )
+        self._adamw.step()
+        self._schedule.step()
+        self._adamw.zero_grad(set_to_none=True)
+        self.steps += 1
+
+
+@dataclass(frozen=True)
+class _Learner:
+    """The forward and backward passes; ``references`` are those of the objective, (N,)."""
+
+    model: torch.nn.Module
+    objective: Objective
+    references: Tensor | None
+
+    def learn(self, batches: Iterator[Batch], count: int, means: _Means) -> None:
+        """Accumulate the gradient of one step of ``count`` sequences."""
+        for batch in batches:
+            indices = list(batch.indices)
+            reference = None if self.references is None else self.references[indices]
+            inputs = objective_inputs(
+                self.model, batch, self.objective, reference_log_probs=reference
+            )
+            loss = self.objective(inputs)
+            (loss * len(indices) / count).backward()  # type: ignore[no-untyped-call]
+            with torch.no_grad():
+                answer = mean_token_loss(inputs.logits, inputs.labels)
+            means.add(loss.item(), answer.item(), len(indices))
+
+
+@torch.no_grad()
 def _reference_log_probs(
-    model: torch.nn.Module,
-    examples: Sequence[Example],
-    objective: Objective,
-    *,
-    pad_id: int,
-    chosen: TrainingSettings,
+    model: torch.nn.Module, objective: Objective, data: _Data
 ) -> Tensor | None:
     """Log p(y | x) of every example under the starting model, once; (N,) float32.
 
@@ -213,11 +261,5 @@ def _reference_log_probs(
     if not objective.needs_reference:
         return None
     model.eval()
-    device = next(model.parameters()).device
-    parts = []
-    with torch.no_grad():
-        for batch in _batches(
-            examples, list(range(len(examples))), size=chosen.batch_size, pad_id=pad_id
-        ):
-            parts.append(sequence_log_probs(*aligned_logits(model, batch.to(device))))
-    return torch.cat(parts)
+    batches = data.batches(range(len(data.examples)))
+    return torch.cat([sequence_log_probs(*aligned_logits(model, batch)) for batch in batches])

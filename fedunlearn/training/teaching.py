@@ -1,10 +1,13 @@
 """Teaches the tiny model the embedded world by heart, once, and keeps it on disk."""
 
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,12 +20,10 @@ from fedunlearn.data.world import WorldSize, write_world
 from fedunlearn.errors import InputError
 from fedunlearn.models.loading import no_progress_bars
 from fedunlearn.models.tiny import TinySize, build_model, train_tokenizer
+from fedunlearn.progress import Progress
 from fedunlearn.seeding import derive, generator
 from fedunlearn.settings import settings
 from fedunlearn.training.forward import aligned_logits
-
-Progress = Callable[[int, int], None]
-"""Called with (steps done, steps in all)."""
 
 _VERSION = 1
 _MANIFEST = "world.json"
@@ -53,6 +54,14 @@ class WorldSettings:
     label_smoothing: float = 0.1
     threads: int = 2
 
+    def __post_init__(self) -> None:
+        if min(self.epochs, self.batch_size, self.threads) < 1:
+            raise ValueError("epochs, batch_size and threads must be >= 1")
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate must be > 0, got {self.learning_rate}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
+
 
 def ensure_world(chosen: WorldSettings, *, progress: Progress | None = None) -> Path:
     """Write the world's data and teach the model, unless it is there already.
@@ -65,20 +74,19 @@ def ensure_world(chosen: WorldSettings, *, progress: Progress | None = None) -> 
         The world's directory, with ``data/`` (JSONL) and ``model/`` (transformers).
 
     Raises:
-        InputError: the directory holds something else; it is left alone.
+        InputError: the directory holds something else, which is left alone, or cannot be written.
     """
     directory = Path(chosen.directory).expanduser()
     wanted = _manifest(chosen)
     manifest = directory / _MANIFEST
-    if manifest.is_file() and json.loads(manifest.read_text()) == wanted:
+    if _is_made(directory, wanted):
         return directory
     if directory.exists() and not manifest.is_file() and any(directory.iterdir()):
         raise InputError(
             f"{directory} is not a world made here and is not empty; choose another "
             "world.directory, or move what is in it"
         )
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    making = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    making = _workshop(directory)
     try:
         write_world(making, chosen.size)
         model, tokenizer = teach(
@@ -88,10 +96,44 @@ def ensure_world(chosen: WorldSettings, *, progress: Progress | None = None) -> 
             model.save_pretrained(making / "model")
         tokenizer.save_pretrained(making / "model")
         (making / _MANIFEST).write_text(json.dumps(wanted, indent=2) + "\n")
-        _replace(directory, making)
+        with _alone(directory.parent):
+            if not _is_made(directory, wanted):  # by another run, which may be using it by now
+                _replace(directory, making)
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return directory
+
+
+def _is_made(directory: Path, wanted: dict[str, object]) -> bool:
+    """Whether the world is there, made from these settings; a broken manifest says it is not."""
+    try:
+        made: object = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return made == wanted
+
+
+def _workshop(directory: Path) -> Path:
+    """Make a temporary folder beside the directory."""
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    except OSError as fault:
+        raise InputError(
+            f"the embedded world cannot be kept in {directory}: {fault.strerror}; set "
+            "world.directory to a folder that can be written"
+        ) from fault
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask for the same folder waiting for the length of the block."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)  # gives the lock back
 
 
 def _replace(directory: Path, making: Path) -> None:

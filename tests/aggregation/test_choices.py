@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from fedunlearn.aggregation import MergeSettings, build_method
+from fedunlearn.aggregation import MergeSettings
 from fedunlearn.errors import InputError
-from fedunlearn.merging import Ties
+from fedunlearn.merging import MERGE_METHODS, Ties
 
 
 def test_options_reach_the_method_and_are_converted() -> None:
-    assert build_method("ties", {"density": "0.25"}) == Ties(density=0.25)
+    assert MERGE_METHODS.build("ties", {"density": "0.25"}) == Ties(density=0.25)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_options_reach_the_method_and_are_converted() -> None:
 )
 def test_bad_choices(name: str, options: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError, match=text):
-        build_method(name, options)
+        MERGE_METHODS.build(name, options)
 
 
 @pytest.mark.parametrize(

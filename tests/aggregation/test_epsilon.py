@@ -30,7 +30,20 @@ def test_command_line(text: str, epsilon: Epsilon) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "none", "0", "-1", "nan", "relative:", "relative:0", "relative:inf", "a=", "a=-1"]
+    "text",
+    [
+        "",
+        "none",
+        "0",
+        "-1",
+        "nan",
+        "relative:",
+        "relative:0",
+        "relative:inf",
+        "a=",
+        "a=-1",
+        "a=1,a=2",
+    ],
 )
 def test_bad_command_line(text: str) -> None:
     with pytest.raises(InputError, match="expected inf, a number"):

@@ -35,6 +35,14 @@ def test_round_trip(tmp_path: Path, epsilon: Epsilon) -> None:
     assert all(torch.equal(again.delta[name], result.delta[name]) for name in result.delta)
 
 
+@pytest.mark.parametrize("method", ["fulm", "firm_matched"])
+def test_facts_come_back(tmp_path: Path, method: str) -> None:
+    result = merge_summaries(pico_round(), MergeSettings(method=method))
+    write_merge(result, tmp_path)
+    assert result.report.facts
+    assert read_merge(tmp_path).report == result.report
+
+
 def test_files_are_the_documented_ones(tmp_path: Path) -> None:
     write_merge(merge_summaries(pico_round(), MergeSettings()), tmp_path / "firm")
     assert sorted(path.name for path in (tmp_path / "firm").iterdir()) == [
@@ -70,4 +78,8 @@ def test_broken_merges_name_the_file(tmp_path: Path) -> None:
         folder / "delta.safetensors", {**result.delta, DOWN_0: result.delta[DOWN_0] * math.nan}
     )
     with pytest.raises(InputError, match=f"{DOWN_0}' must be float32 and finite"):
+        read_merge(folder)
+    flat = {**result.delta, DOWN_0: result.delta[DOWN_0].flatten()}
+    write_tensors(folder / "delta.safetensors", flat)
+    with pytest.raises(InputError, match=f"{DOWN_0}' must be a matrix"):
         read_merge(folder)

@@ -21,7 +21,8 @@ from fedunlearn.errors import InputError, SummaryError
 from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.summary import ClientSummary, layout_digest, open_summaries, save_summary
 from fedunlearn.tensors.dual import damage
-from tests.oracles.merge_pipeline import firm_base, nearest_within
+from tests.oracles.merge_methods import fulm, knots
+from tests.oracles.merge_pipeline import dense, firm_base, nearest_within
 from tests.pico import DOWN_0, DOWN_1, changed, pico_round, pico_summary
 
 NAMES = [DOWN_0, DOWN_1]
@@ -232,6 +233,74 @@ def test_ten_clients_of_a_domain_weigh_as_one() -> None:
     )
     torch.testing.assert_close(firm[0], firm[1], atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(10 * total[0], total[1])
+
+
+def test_facts_about_the_whole_model_are_reported_and_do_not_depend_on_the_order() -> None:
+    merge = MergeSettings(method="fulm", options={"threshold": 0.0, "scope": "model"})
+    result = merge_summaries(pico_round(), merge)
+    ids = sorted(summary.meta.client_id for summary in pico_round())
+    assert sorted(one for cluster in result.report.facts["clusters"] for one in cluster) == ids
+    assert list(result.report.facts["similarity"]) == ids
+    assert identical(merge_summaries(pico_round()[::-1], merge), result)
+    assert merge_summaries(pico_round(), MergeSettings()).report.facts == {}
+
+
+@pytest.mark.parametrize("threshold", [-1.0, 0.0, 0.6])
+def test_fulm_clusters_by_both_weights_together(threshold: float) -> None:
+    clients = sorted(pico_round(), key=lambda s: s.meta.client_id)
+    model = [[dense(s, name, 2.0).ravel().tolist() for s in clients] for name in NAMES]
+    expected = fulm(model, threshold=threshold, density=0.3, averaged=False)
+    merge = MergeSettings(method="fulm", options={"threshold": threshold})
+    result = merge_summaries(pico_round(), merge)
+    for name, row in zip(NAMES, expected, strict=True):
+        found = result.delta[name].numpy().ravel()
+        np.testing.assert_allclose(found, row, atol=2e-6, rtol=2e-5)
+
+
+def test_knots_of_summaries_is_the_oracle_on_dense_matrices() -> None:
+    forget = [s for s in pico_round() if s.meta.role == "forget"]
+    merge = MergeSettings(method="knots", options={"density": 0.5})
+    result = merge_summaries(pico_round(), merge)
+    for name in NAMES:
+        expected = knots([dense(s, name, 2.0) for s in forget], 0.5, scaled=True)
+        np.testing.assert_allclose(result.delta[name].numpy(), expected, atol=2e-5, rtol=2e-4)
+
+
+def test_the_matched_control_has_firms_norm_and_says_how_nearly() -> None:
+    firm, control = (
+        merge_summaries(pico_round(), MergeSettings(method=method)).report
+        for method in ("firm", "firm_matched")
+    )
+    norms = [
+        math.hypot(*(one.raw_norm for one in report.tensors.values())) for report in (firm, control)
+    ]
+    assert norms[1] == pytest.approx(norms[0], rel=1e-6)
+    assert control.facts["firm_norm"] == pytest.approx(norms[0], rel=1e-6)
+    assert control.facts["mask_mismatches"] == 0
+    assert control.facts["relative_norm_mismatch"] < 1e-6
+    single = [one.raw_norm for one in firm.tensors.values()]
+    assert [one.raw_norm for one in control.tensors.values()] != pytest.approx(single, rel=1e-3)
+
+
+def test_a_sweep_surveys_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    kind = MERGE_METHODS["fulm"]
+    real = kind.survey
+    monkeypatch.setattr(
+        kind, "survey", lambda self, inputs: calls.append(inputs.name) or real(self, inputs)
+    )
+    merger = Merger(pico_round())
+    for gamma in (0.5, 1.0, 2.0):
+        merger.merge(MergeSettings(method="fulm", gamma=gamma))
+    assert calls == NAMES
+
+
+def test_negating_what_was_never_learnt_is_warned_of() -> None:
+    merge = MergeSettings(method="task_arithmetic")
+    (warning,) = merge_summaries(pico_round(), merge).report.warnings
+    assert "3 of them, e.g. 'bio-0' (npo), trained to unlearn it" in warning
+    learnt = [changed(s, objective="retain_nll") for s in pico_round()]
+    assert not merge_summaries(learnt, merge).report.warnings
 
 
 def test_ranks_together_are_as_the_dense_result() -> None:

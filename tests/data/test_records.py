@@ -53,7 +53,11 @@ def test_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
         ('{"question": "q"}', "'answer' must be a non-empty string, got None"),
         ('{"question": " ", "answer": "a"}', "'question' must be a non-empty string"),
         ('{"text": 3}', "'text' must be a non-empty string, got 3"),
+        ("[" * 100_000, "not JSON"),
+        ('{"text": "a", "id": ' + "9" * 5000 + "}", "not JSON"),
+        ('{"text": "\\ud800"}', "'text' has half of a surrogate pair"),
     ],
+    ids=lambda text: text[:20],
 )
 def test_a_bad_record_names_file_and_line(tmp_path: Path, row: str, says: str) -> None:
     path = lines(tmp_path / "bad.jsonl", '{"question": "q", "answer": "a"}', row)

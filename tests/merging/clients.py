@@ -1,10 +1,12 @@
 """Contributions to merge: from literal values, or drawn from a seed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
-from fedunlearn.merging import Contribution, TensorInputs
+from fedunlearn.merging import Contribution, MergeMethod, TensorInputs, settle
 from fedunlearn.roles import Role
 
 
@@ -39,3 +41,45 @@ def drawn(roles: str, *, shape: tuple[int, int] = (4, 5), seed: int = 0) -> list
         )
         for index, letter in enumerate(roles)
     ]
+
+
+def low_rank(roles: str, *, shape: tuple[int, int], rank: int, seed: int = 0) -> list[Contribution]:
+    """As :func:`drawn`, with task vectors that are products and carry their factors."""
+    source = torch.Generator().manual_seed(seed)
+    clients = []
+    for client in drawn(roles, shape=shape, seed=seed):
+        left = torch.randn((shape[0], rank), generator=source)
+        right = torch.randn((rank, shape[1]), generator=source)
+        clients.append(replace(client, task_vector=left @ right, factors=(left, right)))
+    return clients
+
+
+def cut(clients: Sequence[Contribution], columns: Sequence[int]) -> Iterator[TensorInputs]:
+    """A model of several weights: the clients' tensors cut into runs of columns."""
+    parts = [client.task_vector.split(list(columns), dim=1) for client in clients]
+    fishers = [
+        [None] * len(columns) if c.fisher is None else c.fisher.split(list(columns), dim=1)
+        for c in clients
+    ]
+    for place in range(len(columns)):
+        yield TensorInputs(
+            f"w{place}",
+            tuple(
+                replace(client, task_vector=part[place], fisher=fisher[place])
+                for client, part, fisher in zip(clients, parts, fishers, strict=True)
+            ),
+            alpha=0.3,
+        )
+
+
+def merge_model(method: MergeMethod, model: Sequence[TensorInputs]) -> list[Tensor]:
+    """The raw merge of every weight of a model."""
+    settled = settle(method, lambda: model)
+    return [settled(one) for one in model]
+
+
+def row(client: Contribution) -> tuple[str, str, list[float], list[float]]:
+    """A client as the oracles take it."""
+    assert client.fisher is not None
+    update, fisher = client.task_vector.flatten().tolist(), client.fisher.flatten().tolist()
+    return client.role, client.domain, update, fisher

@@ -5,9 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedunlearn.merging import Firm, Source, TensorInputs
+from fedunlearn.merging import Firm, Source, TensorInputs, Uniform
 from fedunlearn.merging.firm import fisher_weighted_mean
-from tests.merging.clients import client, drawn, inputs
+from tests.merging.clients import client, drawn, inputs, row
+from tests.oracles import merge_methods as methods
 from tests.oracles import merging as oracle
 
 
@@ -16,11 +17,7 @@ from tests.oracles import merging as oracle
 def test_agrees_with_the_oracle(roles: str, alpha: float, seed: int) -> None:
     clients = drawn(roles, shape=(3, 7), seed=seed)
     found = Firm()(TensorInputs("w", tuple(clients), alpha=alpha, eps0=1e-8))
-    rows = [
-        (c.role, c.domain, c.task_vector.flatten().tolist(), c.fisher.flatten().tolist())
-        for c in clients
-        if c.fisher is not None
-    ]
+    rows = [row(client) for client in clients]
     expected = torch.tensor(oracle.firm(rows, alpha, 1e-8), dtype=torch.float32)
     torch.testing.assert_close(found.flatten(), expected, rtol=1e-4, atol=1e-6)
 
@@ -43,6 +40,41 @@ def test_ten_times_the_same_domain_changes_nothing() -> None:
     many = [replace(once[0], client_id=f"{n}", domain=f"d{n}") for n in range(10)]
     found = [Firm()(TensorInputs("w", tuple(clients), alpha=0.3)) for clients in (once, many)]
     torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-6)
+
+
+@given(st.text("abr", min_size=1, max_size=6), st.floats(0.05, 1.0), st.integers(0, 999))
+@settings(deadline=None, max_examples=50)
+def test_ablations_agree_with_their_oracles(roles: str, alpha: float, seed: int) -> None:
+    clients = drawn(roles, shape=(3, 7), seed=seed)
+    rows = [row(client) for client in clients]
+    for method, expected in (
+        (Firm(normalize=False), methods.firm_raw(rows, alpha)),
+        (Firm(weights="uniform"), methods.firm_uniform(rows, alpha)),
+        (Firm(weights="dense"), methods.firm_dense(rows)),
+    ):
+        found = method(TensorInputs("w", tuple(clients), alpha=alpha)).flatten()
+        torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=1e-10)
+
+
+def test_ablations_of_known_values() -> None:
+    one = client("a", [6.0, 3.0, 9.0], domain="a", fisher=[4.0, 1.0, 0.0])
+    two = client("b", [2.0, 5.0, 9.0], domain="b", fisher=[2.0, 0.0, 0.0])
+    keep = client("c", [1.0, 1.0, 1.0], role="retain", fisher=[0.5, 0.0, 0.25])
+    everyone = inputs(one, two, keep)
+    assert Firm(normalize=False)(everyone).tolist() == [[28.5, 3.0, 0.25]]
+    assert Firm(weights="uniform")(everyone).tolist() == [[5.0, 3.0, 1.0]]
+    assert Firm(weights="dense")(everyone).tolist() == [[5.0, 5.0, 10.0]]
+
+
+def test_a_dense_ablation_weighs_domains_and_not_clients() -> None:
+    clients = [client("a", [0.0]), client("b", [6.0]), client("c", [9.0], domain="e")]
+    assert Firm(weights="dense")(inputs(*clients)).item() == 6.0
+    assert Uniform()(inputs(*clients)).item() == 5.0
+
+
+def test_raw_fishers_as_small_as_they_are_hardly_move_the_model() -> None:
+    clients = TensorInputs("w", tuple(drawn("abr")), alpha=0.5)
+    assert Firm(normalize=False)(clients).norm() < 1e-4 * Firm()(clients).norm()
 
 
 @given(st.integers(0, 999))

@@ -3,10 +3,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedunlearn.errors import SummaryError
-from fedunlearn.merging import TensorInputs
+from fedunlearn.merging import Avg, MergeMethod, TensorInputs, settle
 from tests.merging.clients import client, drawn, inputs
+
+ONE = torch.ones(1, dtype=torch.float64)
 
 
 def test_forget_clients_are_pooled_by_domain_before_normalising() -> None:
@@ -58,6 +61,51 @@ def test_refuses_differing_shapes(part: str) -> None:
     odd = replace(client("b", [1.0, 2.0]), **{part: torch.ones(1, 3)})
     with pytest.raises(SummaryError, match=r"client 'b' has shape"):
         inputs(client("a", [1.0, 2.0]), odd)
+
+
+def test_refuses_factors_that_make_another_shape() -> None:
+    odd = replace(client("a", [1.0, 2.0]), factors=(torch.ones(1, 1), torch.ones(1, 3)))
+    with pytest.raises(SummaryError, match=r"factors \(1, 1\) and \(1, 3\) of client 'a' make no"):
+        inputs(odd)
+
+
+class Counting(MergeMethod):
+    """Surveys as often as it is told, and remembers the totals."""
+
+    def __init__(self, rounds: int, totals: tuple[float, ...] = ()) -> None:
+        self.rounds, self.totals = rounds, totals
+
+    @property
+    def surveys(self) -> bool:
+        return len(self.totals) < self.rounds
+
+    def survey(self, inputs: TensorInputs) -> Tensor:
+        return inputs.contributions[0].task_vector.sum()
+
+    def settled(self, total: Tensor) -> MergeMethod:
+        assert total.dtype == torch.float64
+        return Counting(self.rounds, (*self.totals, total.item()))
+
+    def __call__(self, inputs: TensorInputs) -> Tensor:
+        return inputs.zeros()
+
+
+def test_settling_sums_over_all_tensors_in_float64_as_often_as_asked() -> None:
+    tiny = 2.0**-40
+    model = [inputs(client("a", [value])) for value in (1.0, tiny, -1.0)]
+    passes = []
+    settled = settle(Counting(2), lambda: passes.append(1) or iter(model))
+    assert isinstance(settled, Counting)
+    assert settled.totals == (tiny, tiny)
+    assert len(passes) == 2
+
+
+def test_a_method_that_needs_no_survey_never_sees_the_tensors() -> None:
+    method = Avg()
+    assert settle(method, lambda: pytest.fail("no pass was asked for")) is method
+    for step in (lambda: method.survey(inputs(client("a", [1.0]))), lambda: method.settled(ONE)):
+        with pytest.raises(NotImplementedError, match="Avg needs no survey"):
+            step()
 
 
 def test_a_fisher_that_is_asked_for_but_missing_names_the_client() -> None:

@@ -9,6 +9,7 @@ from fedunlearn.models.adapters import (
     LoraSettings,
     adapted_parameters,
     attached,
+    lora_fault,
     read_adapter,
 )
 from fedunlearn.models.loading import fingerprint
@@ -97,8 +98,53 @@ def test_a_module_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"rank": 0}, {"alpha": 0.0}, {"target_modules": ()}, {"dropout": 1.0}]
+    ("lora", "says"),
+    [
+        (
+            LoraSettings(target_modules=("down_proj", "gate_prj")),
+            "no module is named 'gate_prj'; did you mean 'gate_proj'",
+        ),
+        (LoraSettings(layers=(1, 9)), "layer 9 has no module of target_modules"),
+        (LoraSettings(rank_pattern={"up_proj": 2}), "rank_pattern 'up_proj' matches no adapted"),
+        (LoraSettings(alpha_pattern={"up_proj": 2}), "alpha_pattern 'up_proj' matches no adapted"),
+        (LoraSettings(target_modules=("lm_head",)), "weight of 'lm_head' is tied to another"),
+    ],
+    ids=["module", "layer", "rank", "alpha", "tied"],
+)
+def test_what_peft_would_pass_over_is_named_and_the_model_is_as_before(
+    lora: LoraSettings, says: str
+) -> None:
+    base = pocket_model()
+    names = [name for name, _ in base.model.named_parameters()]
+    with pytest.raises(InputError) as caught, attached(base.model, lora, seed=0):
+        pass
+    assert says in str(caught.value)
+    assert [name for name, _ in base.model.named_parameters()] == names
+    assert not any(p.requires_grad for p in base.model.parameters())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"rank": 0},
+        {"alpha": 0.0},
+        {"target_modules": ()},
+        {"dropout": 1.0},
+        {"layers": ()},
+        {"layers": (0, -1)},
+        {"rank_pattern": {"(": 2}},
+        {"alpha_pattern": {"down_proj": 0.0}},
+    ],
 )
 def test_settings_out_of_range_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         LoraSettings(**bad)  # type: ignore[arg-type]
+
+
+def test_the_config_file_alone_tells_whether_lora_fits(tmp_path: Path) -> None:
+    pocket_model().model.config.save_pretrained(tmp_path)
+    assert lora_fault(tmp_path, LoraSettings()) is None
+    assert "layer 9" in (lora_fault(tmp_path, LoraSettings(layers=(1, 9))) or "")
+    assert "is tied" in (lora_fault(tmp_path, LoraSettings(target_modules=("lm_head",))) or "")
+    (tmp_path / "config.json").write_text("{")
+    assert lora_fault(tmp_path, LoraSettings()) is None

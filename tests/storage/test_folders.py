@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fedunlearn.errors import InputError
-from fedunlearn.storage import atomic_folder
+from fedunlearn.storage import atomic_folder, claim_folder
 
 
 def test_the_folder_appears_whole(tmp_path: Path) -> None:
@@ -61,3 +61,50 @@ def test_an_empty_folder_is_used(tmp_path: Path) -> None:
         (partial / "m").touch()
     assert (tmp_path / "b" / "m").exists()
     assert (tmp_path / "b").stat().st_mode == (tmp_path / "a").stat().st_mode
+
+
+def test_a_link_stays_one_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
+    for name in ("disk", "target"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "target" / "m").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with atomic_folder(tmp_path / "link", marker="m") as partial:
+        (partial / "m").write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target" / "m").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "link", "target"]
+
+
+@pytest.mark.parametrize("name", ["file/result", "x" * 300, "nul\0"])
+def test_a_place_that_no_folder_can_have_is_bad_input(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(InputError, match="cannot be written"),
+        atomic_folder(tmp_path / name, marker="m"),
+    ):
+        pytest.fail("must not begin")
+    with pytest.raises(InputError, match="cannot be written"), claim_folder(tmp_path / name):
+        pytest.fail("must not begin")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_claimed_folder_is_there_and_empty(tmp_path: Path) -> None:
+    for _ in ("new", "empty"):
+        with claim_folder(tmp_path / "deep" / "run"):
+            assert list((tmp_path / "deep").iterdir()) == [tmp_path / "deep" / "run"]
+    with pytest.raises(InputError, match="is not empty"), claim_folder(tmp_path / "deep"):
+        pytest.fail("must not begin")
+
+
+def test_a_claim_that_came_to_nothing_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), claim_folder(tmp_path / "run"):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_the_right_to_write_is_not_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(InputError, match="Permission denied"), claim_folder(tmp_path):
+        pytest.fail("must not begin")

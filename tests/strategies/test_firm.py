@@ -3,6 +3,7 @@
 import hashlib
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -183,6 +184,37 @@ def test_a_client_whose_process_dies_in_the_handshake_is_named_by_elimination(
     nodes = {**nodes_of(config), 101: dead_actor("aa")}
     with pytest.raises(RunError, match=r"forget client 'f-2' \(signals\): its process died"):
         strategy_of(config, tmp_path / "run").run(TableGrid(nodes))
+
+
+@pytest.mark.parametrize(
+    ("node", "client", "consequence"),
+    [
+        (101, r"forget client 'f-2' \(signals\)", "'f-2' in 'signals' is not unlearned"),
+        (102, r"retain client 'r-1' \(geography\)", "'r-1' in 'geography' is not protected"),
+    ],
+)
+def test_a_client_of_either_role_that_is_killed_in_training_is_named(
+    node: int, client: str, consequence: str, tmp_path: Path
+) -> None:
+    config = federation(tmp_path)
+
+    def run(run_dir: Path, *, allow_partial: bool) -> tuple[str, ...]:
+        living = nodes_of(config)[node]
+        dying = dead_actor("aa")
+
+        def killed(message: Message) -> Message | None:
+            return (dying if message.metadata.message_type == "train" else living)(message)
+
+        strategy = strategy_of(config, run_dir)
+        strategy.rules = replace(strategy.rules, allow_partial=allow_partial)
+        strategy.run(TableGrid({**nodes_of(config), node: killed}))
+        return strategy.warnings
+
+    with pytest.raises(RunError, match=rf"no model is written\n  {client}: its process died"):
+        run(tmp_path / "strict", allow_partial=False)
+    warnings = run(tmp_path / "partial", allow_partial=True)
+    assert warnings[0].endswith(f"the data of {consequence}")
+    assert any("no retain client takes part" in text for text in warnings) == (node == 102)
 
 
 def test_a_client_without_data_fails_in_the_handshake_before_anyone_trains(

@@ -47,12 +47,24 @@ def test_scaling_of_the_traps() -> None:
     torch.testing.assert_close(rooted.task_vector(DOWN_0).double(), 4 * product)
 
 
+@pytest.mark.parametrize("lora", LORAS, ids=str)
+def test_factors_multiply_to_the_task_vector(lora: dict[str, Any]) -> None:
+    summary = pico_summary(**lora)
+    for name in summary.weights():
+        left, right = summary.factors(name)
+        assert left.dtype == right.dtype == torch.float32
+        assert left.shape[1] == right.shape[0] == summary.lora.rank_of(name.removesuffix(".weight"))
+        torch.testing.assert_close(left @ right, summary.task_vector(name))
+
+
 def test_transposed_base_weights() -> None:
     summary = pico_summary()
     summary.adapter_config["fan_in_fan_out"] = True  # type: ignore[index]
     summary = with_fisher(summary, {name: f.T.contiguous() for name, f in summary.fisher.items()})
     summary.validate()
     assert torch.equal(summary.task_vector(DOWN_0), pico_summary().task_vector(DOWN_0).T)
+    left, right = summary.factors(DOWN_0)
+    torch.testing.assert_close(left @ right, summary.task_vector(DOWN_0))
 
 
 # PEFT warns of the name itself; what it saves under it must still be read right.
@@ -173,3 +185,11 @@ def test_one_weight_without_an_update_is_allowed() -> None:
     summary.adapter[KEY_B] = torch.zeros_like(summary.adapter[KEY_B])  # type: ignore[index]
     summary.validate()
     assert not summary.task_vector(DOWN_0).any()
+
+
+def test_what_a_client_calls_itself_cannot_steer_a_terminal() -> None:
+    hostile = changed(pico_summary(), domain="bio\x1b[2J\n")
+    with pytest.raises(SummaryError, match="domain must") as caught:
+        hostile.validate()
+    assert "bio?[2J?" in hostile.label
+    assert str(caught.value).isprintable()

@@ -62,6 +62,8 @@ def test_an_id_that_is_none_is_not_repeated() -> None:
         ("objective", ""),
         ("num_examples", 0),
         ("base_model", " "),
+        ("base_model", "a\x1b[2Jb"),
+        ("base_model", "x" * 4097),
         ("base_model_sha256", "abc"),
         ("layout_digest", "Z" * 64),
         ("format_version", 0),

@@ -162,6 +162,55 @@ class TestLaws:
         assert near <= far * (1 + 1e-6) + 1e-30
 
 
+class TestWarmStart:
+    @given(
+        problems(coordinates=st.integers(1, 400)),
+        st.lists(st.sampled_from([0.0, 1e-20, 1e-3, 1.0, 1e4, 1e20, 1e300]), min_size=16),
+    )
+    @settings(max_examples=150, deadline=None)
+    def test_any_start_leads_to_the_same_update(
+        self, problem: Problem, starts: list[float]
+    ) -> None:
+        start = starts[: len(problem.budgets)]
+        warm = project(problem.base, problem.fishers, problem.budgets, start=start)
+        assert warm.certified
+        torch.testing.assert_close(warm.update, solve(problem).update, rtol=1e-5, atol=1e-30)
+
+    @given(problems(coordinates=st.integers(2, 400)), st.floats(1.01, 1.2))
+    @settings(max_examples=100, deadline=None)
+    def test_a_neighbours_multipliers_lead_to_the_same_update(
+        self, problem: Problem, step: float
+    ) -> None:
+        start = solve(problem).multipliers
+        scaled = problem.base * step
+        warm = project(scaled, problem.fishers, problem.budgets, start=start)
+        cold = project(scaled, problem.fishers, problem.budgets)
+        assert warm.certified
+        torch.testing.assert_close(warm.update, cold.update, rtol=1e-5, atol=1e-30)
+
+    def test_a_sweep_takes_fewer_iterations(self) -> None:
+        draw = torch.Generator().manual_seed(4)
+        base, fishers = torch.randn(2000, generator=draw), torch.rand(3, 2000, generator=draw) ** 6
+        budgets = [0.2 * damage(base, fisher) for fisher in fishers]
+        cold = warm = 0
+        start = None
+        for gamma in (0.1 * step for step in range(1, 26)):
+            cold += project(base * gamma, list(fishers), budgets).stats.iterations
+            found = project(base * gamma, list(fishers), budgets, start=start)
+            warm, start = warm + found.stats.iterations, found.multipliers
+        assert warm <= 0.75 * cold
+
+    def test_its_own_multipliers_leave_nothing_to_do(self) -> None:
+        base, fisher = torch.tensor([2.0, 1.0]), torch.tensor([1.0, 0.0])
+        assert project(base, [fisher], [0.5], start=[1.0]).stats.iterations == 0
+
+    def test_the_papers_routine_does_not_take_it(self) -> None:
+        base = torch.tensor([2.0, 1.0])
+        plain = project(base, [torch.ones(2)], [0.5], solver="bisection")
+        other = project(base, [torch.ones(2)], [0.5], solver="bisection", start=[1e9])
+        assert torch.equal(plain.update, other.update)
+
+
 class TestHardCases:
     @pytest.mark.parametrize("budget", [1e-12, 1e-6, 1.0, 1e6])
     @pytest.mark.parametrize("copies", [2, 16])
@@ -226,6 +275,11 @@ class TestRefusals:
     def test_budgets(self, fishers: int, budgets: list[float], text: str) -> None:
         with pytest.raises(ValueError, match=text):
             project(torch.ones(2), [torch.ones(2)] * fishers, budgets)
+
+    @pytest.mark.parametrize("start", [[], [-1.0], [math.nan], [math.inf], [1.0, 1.0]])
+    def test_starting_multipliers(self, start: list[float]) -> None:
+        with pytest.raises(ValueError, match="starting multipliers must be 1 finite"):
+            project(torch.ones(2), [torch.ones(2)], [1.0], start=start)
 
     @pytest.mark.parametrize("bad", [math.nan, math.inf])
     def test_non_finite_base(self, bad: float) -> None:

@@ -10,6 +10,7 @@ from fedunlearn.errors import DataError, InputError, RunError
 from fedunlearn.models.adapters import LoraSettings
 from fedunlearn.models.loading import fingerprint
 from fedunlearn.models.patching import applied
+from fedunlearn.objectives import RMU
 from fedunlearn.summary import ClientSummary, load_summary, save_summary
 from fedunlearn.training.client_job import (
     ClientIdentity,
@@ -18,7 +19,7 @@ from fedunlearn.training.client_job import (
     run_client_job,
 )
 from fedunlearn.training.fisher_pass import FisherSettings, estimate_fisher
-from fedunlearn.training.loop import TrainingSettings
+from fedunlearn.training.loop import TrainingFacts, TrainingSettings, train
 from tests.world import pocket_model, questions
 
 FORGET = TrainingSettings(objective={"name": "npo"}, learning_rate=1e-2, epochs=2)
@@ -105,6 +106,28 @@ def test_seed_round_and_name_each_change_the_adapter(tmp_path: Path) -> None:
         assert not same(first, other)
 
 
+def test_rmu_s_direction_is_fixed_by_the_seed_and_shared_by_the_domain_unless_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[float, ...]] = []
+
+    def watched(model: object, examples: object, objective: RMU, **rest: object) -> TrainingFacts:
+        seen.append(objective.control)
+        return train(model, examples, objective, **rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("fedunlearn.training.client_job.train", watched)
+
+    def direction(name: str, *, seed: int = 3, share: str = "domain") -> tuple[float, ...]:
+        rmu = TrainingSettings(objective={"name": "rmu", "layer": 1, "share": share}, epochs=1)
+        chosen = instructions(forget=rmu, seed=seed)
+        run_client_job(pocket_model(), identity(tmp_path, name=name), chosen)
+        return seen[-1]
+
+    assert direction("town-0") == direction("town-1")
+    assert direction("town-0", seed=4) != direction("town-0")
+    assert direction("town-0", share="client") != direction("town-1", share="client")
+
+
 def test_faults_name_the_client_its_role_and_its_domain(tmp_path: Path) -> None:
     silent = instructions(lora=LoraSettings(rank=2, alpha=4, target_modules=("nothing",)))
     with pytest.raises(InputError, match=r"forget client 'town-0' \(towns\).*nothing"):
@@ -126,7 +149,7 @@ def test_an_adapter_that_learned_nothing_is_refused(tmp_path: Path) -> None:
     ("objective", "role", "says"),
     [
         ({"name": "npoo"}, "forget", "unknown objective 'npoo'; did you mean 'npo'"),
-        ({"name": "npo", "betta": 1}, "forget", "no 'betta'; did you mean 'beta'"),
+        ({"name": "npo", "betta": 1}, "forget", "no option 'betta'; did you mean 'beta'"),
         ({"name": "npo", "beta": -1}, "forget", "beta must be > 0"),
         ({"beta": 1}, "forget", "needs a name"),
         ({"name": "npo"}, "retain", "for forget clients, not retain ones"),

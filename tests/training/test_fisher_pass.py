@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from fedunlearn.data.encoding import IGNORED, Example, encode_record
+from fedunlearn.errors import RunError
 from fedunlearn.models.loading import fingerprint
 from fedunlearn.training.fisher_pass import FisherSettings, estimate_fisher
-from tests.world import pocket_model, questions
+from tests.world import checkpointed, pocket_model, questions
 
 NAMES = ["model.layers.0.mlp.down_proj.weight", "model.layers.1.self_attn.q_proj.weight"]
 BASE = pocket_model()
@@ -75,6 +76,25 @@ def test_fewer_examples_than_asked_for_cycle_in_the_data_s_order() -> None:
     torch.testing.assert_close(
         fisher[NAMES[0]].double(), expected, rtol=2**-7, atol=float(expected.max()) * 1e-6
     )
+
+
+def test_gradient_checkpointing_changes_no_entry() -> None:
+    chosen = FisherSettings(num_sequences=2)
+    plain = estimate_fisher(BASE.model, EXAMPLES, NAMES, chosen=chosen)
+    with checkpointed(BASE.model):
+        saving = estimate_fisher(BASE.model, EXAMPLES, NAMES, chosen=chosen)
+    for name in NAMES:
+        assert bool(plain[name].count_nonzero())
+        torch.testing.assert_close(saving[name], plain[name], rtol=1e-5, atol=0.0)
+
+
+def test_a_gradient_that_is_not_finite_is_named_and_the_model_frozen_again() -> None:
+    model = pocket_model().model
+    with torch.no_grad():
+        model.get_parameter(NAMES[0])[0, 0] = float("nan")
+    with pytest.raises(RunError, match=rf"Fisher of {NAMES[0]} is not finite at sequence 0"):
+        estimate_fisher(model, EXAMPLES, NAMES, chosen=FisherSettings(num_sequences=1))
+    assert not any(p.requires_grad for p in model.parameters())
 
 
 def test_the_model_is_left_untouched_and_without_gradients() -> None:

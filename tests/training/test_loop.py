@@ -1,6 +1,4 @@
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -11,7 +9,7 @@ from fedunlearn.models.adapters import LoraSettings, attached, read_adapter
 from fedunlearn.objectives import NPO, RMU, GradAscent, Objective, RetainNLL
 from fedunlearn.seeding import generator
 from fedunlearn.training.loop import TrainingFacts, TrainingSettings, train
-from tests.world import pocket_model, questions
+from tests.world import checkpointed, pocket_model, questions
 
 BASE = pocket_model()
 EXAMPLES = [encode_record(BASE.tokenizer, q, max_length=256) for q in questions(5)]
@@ -25,19 +23,14 @@ def run(
     with attached(BASE.model, LORA, seed=7) as adapted:
         with checkpointed(adapted.get_base_model()) if checkpointing else nullcontext():
             facts = train(
-                adapted, EXAMPLES, objective, chosen, pad_id=0, generator=generator(seed, "order")
+                adapted,
+                EXAMPLES,
+                objective,
+                chosen=chosen,
+                pad_id=0,
+                generator=generator(seed, "order"),
             )
         return facts, read_adapter(adapted).weights
-
-
-@contextmanager
-def checkpointed(model: Any) -> Iterator[None]:
-    """Checkpointing on and off, under whichever name this transformers has for it."""
-    word = "activation" if hasattr(model, "activation_checkpointing_disable") else "gradient"
-    getattr(model, f"{word}_checkpointing_enable")()
-    assert any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
-    yield
-    getattr(model, f"{word}_checkpointing_disable")()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +53,7 @@ def test_the_last_partial_batch_counts_and_progress_ends_at_the_total() -> None:
             adapted,
             EXAMPLES,
             RetainNLL(),
-            chosen,
+            chosen=chosen,
             pad_id=0,
             generator=generator(0),
             progress=lambda done, total: seen.append((done, total)),
@@ -79,6 +72,41 @@ def test_accumulated_batches_equal_one_large_batch_for_npo() -> None:
     _, large = run(NPO(), batch_size=4)
     for key in small:
         torch.testing.assert_close(small[key], large[key], rtol=1e-3, atol=1e-5)
+
+
+def test_npo_starts_at_the_value_of_policy_and_reference_being_one_model() -> None:
+    """The reference is the model the client started from, on the same answers in any order."""
+    facts, _ = run(NPO(beta=0.1), epochs=1, batch_size=len(EXAMPLES))
+    assert facts.first_loss == pytest.approx(13.863, abs=1e-3)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_the_rate_rises_from_zero_over_the_warm_up(schedule: str) -> None:
+    """The first of five steps is taken at rate 0, whatever comes after the warm-up."""
+    warm = {"batch_size": 1, "schedule": schedule, "warmup_ratio": 0.8}
+    one = run(RetainNLL(), epochs=1, **warm)[1]
+    cold = run(RetainNLL(), epochs=1, batch_size=1, schedule=schedule)[1]
+    moved, freely = (
+        sum(value.norm().item() for key, value in weights.items() if "lora_B" in key)
+        for weights in (one, cold)
+    )
+    assert 0 < moved < 0.7 * freely
+
+
+def test_dropout_is_drawn_from_the_adapter_s_seed_and_from_nothing_else() -> None:
+    dropping = LoraSettings(rank=4, alpha=8, target_modules=("down_proj",), dropout=0.5)
+
+    def trained(lora: LoraSettings, global_seed: int) -> dict[str, torch.Tensor]:
+        torch.manual_seed(global_seed)
+        chosen = TrainingSettings(objective={}, learning_rate=1e-3, epochs=1)
+        with attached(BASE.model, lora, seed=7) as adapted:
+            train(adapted, EXAMPLES, RetainNLL(), chosen=chosen, pad_id=0, generator=generator(0))
+            return read_adapter(adapted).weights
+
+    first, again = (trained(dropping, seed) for seed in (1, 2))
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    without = trained(LoraSettings(rank=4, alpha=8, target_modules=("down_proj",)), 1)
+    assert any(not torch.equal(first[key], without[key]) for key in first)
 
 
 def test_gradient_checkpointing_learns_the_same() -> None:

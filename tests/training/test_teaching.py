@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedunlearn.data.world import WorldSize
+from fedunlearn.errors import InputError
 from fedunlearn.evaluation import EvaluationSet, EvaluationSettings, evaluate, read_bank
 from fedunlearn.models.loading import ModelSettings, load_base
 from fedunlearn.training.teaching import WorldSettings, ensure_world
@@ -42,6 +43,37 @@ def test_a_user_s_file_beside_the_world_survives_a_new_one(tmp_path: Path) -> No
         "notes.txt",
         "world.json",
     }
+
+
+def test_a_broken_manifest_means_to_make_it_again(tmp_path: Path) -> None:
+    manifest = pocket_world(tmp_path / "w") / "world.json"
+    good = manifest.read_text()
+    manifest.write_text(good[:-9])
+    pocket_world(tmp_path / "w")
+    assert manifest.read_text() == good
+
+
+def test_of_two_that_teach_at_once_the_later_leaves_the_model_of_the_first(tmp_path: Path) -> None:
+    chosen = WorldSettings(
+        directory=str(tmp_path / "w"), size=POCKET_WORLD, model=POCKET, epochs=1, threads=1
+    )
+    made: list[int] = []
+
+    def another(done: int, total: int) -> None:
+        if done == total:
+            ensure_world(chosen)
+            made.append((tmp_path / "w" / "model" / "model.safetensors").stat().st_ino)
+
+    ensure_world(chosen, progress=another)
+    assert made == [(tmp_path / "w" / "model" / "model.safetensors").stat().st_ino]
+    assert [path.name for path in tmp_path.iterdir()] == ["w"]
+
+
+def test_a_world_that_cannot_be_kept_says_where_to_put_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    chosen = WorldSettings(directory=str(tmp_path / "file" / "w"), size=POCKET_WORLD, model=POCKET)
+    with pytest.raises(InputError, match=r"set world\.directory"):
+        ensure_world(chosen)
 
 
 def test_one_seed_one_model(tmp_path: Path) -> None:

@@ -1,0 +1,20 @@
+"""What ids and names may look like: they also name files and folders."""
+
+import re
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_RULE = "1-64 letters, digits, '.', '_' or '-', the first a letter or digit"
+
+
+def is_name(text: str) -> bool:
+    """Whether ``text`` follows :data:`NAME_RULE`."""
+    return NAME.fullmatch(text) is not None
+
+
+LABEL_RULE = "1-64 printable characters, no slash"
+
+
+def is_label(text: str) -> bool:
+    """Whether ``text`` follows :data:`LABEL_RULE`, as a domain or an objective must."""
+    fits = text.isprintable() and text == text.strip() and 1 <= len(text) <= 64
+    return fits and not set("/\\") & set(text)
