@@ -62,6 +62,11 @@ class Point:
         return " ".join(parts)
 
     @property
+    def unprojected(self) -> "Point":
+        """The same merge without a budget."""
+        return replace(self, merge=replace(self.merge, epsilon=math.inf))
+
+    @property
     def key(self) -> str:
         """Everything the merge depends on beside the summaries, as canonical JSON."""
         return json.dumps(asdict(self), sort_keys=True, default=str)
@@ -189,11 +194,13 @@ def plan(
     """List every combination, in the order that shares most of the work.
 
     What is computed once comes outermost: the clients, their Fishers at an alpha, a method's
-    raw merge; then budgets, and gammas rising, so that each projection has a neighbour.
+    raw merge; then budgets, no budget first, and gammas rising, so that each projection has a
+    neighbour.
 
     Raises:
         InputError: a setting out of its range.
     """
+    budgets = sorted(epsilons, key=lambda epsilon: epsilon != math.inf)
     try:
         return [
             Point(
@@ -208,7 +215,7 @@ def plan(
                 domains=domains,
             )
             for domains, alpha, (name, options), epsilon, gamma in product(
-                subsets, alphas, methods, epsilons, sorted(gammas)
+                subsets, alphas, methods, budgets, sorted(gammas)
             )
         ]
     except ValueError as fault:

@@ -66,9 +66,7 @@ class Ledger:
         before = _open(folder, provenance)
         if before is not None and provenance.questions is None:
             provenance = replace(provenance, questions=before.questions)
-        if provenance != before:
-            self._points.mkdir(parents=True, exist_ok=True)
-            replace_json(folder / SWEEP_FILE, asdict(provenance))
+        self._unsigned = None if provenance == before else provenance
 
     def base(self) -> dict[str, SetScores] | None:
         """Scores of the base model, if it was evaluated."""
@@ -77,6 +75,7 @@ class Ledger:
 
     def write_base(self, scores: Mapping[str, SetScores]) -> None:
         """Keep the base model's scores."""
+        self._sign()
         replace_json(self._folder / BASE_FILE, asdict(_BaseRecord(dict(scores))))
 
     def find(self, point: Point) -> PointRecord | None:
@@ -90,7 +89,15 @@ class Ledger:
 
     def write(self, record: PointRecord) -> None:
         """Keep a point; an earlier record of it is replaced."""
+        self._sign()
         replace_json(self._points / record.point.file_name, asdict(record))
+
+    def _sign(self) -> None:
+        """Say what the sweep is made from, once there is something to keep."""
+        if self._unsigned is not None:
+            self._points.mkdir(parents=True, exist_ok=True)
+            replace_json(self._folder / SWEEP_FILE, asdict(self._unsigned))
+            self._unsigned = None
 
 
 def read_sweep(folder: Path) -> tuple[Provenance, dict[str, SetScores] | None, list[PointRecord]]:
@@ -121,8 +128,8 @@ def _order(record: PointRecord) -> tuple[object, ...]:
 def _open(folder: Path, provenance: Provenance) -> Provenance | None:
     """Return what an earlier sweep in the folder was made from, once it may go on."""
     if not (folder / SWEEP_FILE).exists():
-        claim_folder(folder)
-        return None
+        with claim_folder(folder):
+            return None
     before = _read(folder / SWEEP_FILE, Provenance)
     if changed := before.differences(provenance):
         listed = "".join(f"\n  {line}" for line in changed)

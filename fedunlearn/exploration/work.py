@@ -41,6 +41,8 @@ def explore(
     Pooling, Fisher processing and the raw merge are done once for each method and alpha. A
     projection starts from the multipliers of the next lower gamma, read from the ledger where
     that point was there before, so that a sweep that was interrupted ends with the same bits.
+    Where no budget binds, the update is the one without a budget bit for bit, and so are its
+    scores: they are taken from there.
 
     Args:
         points: from :func:`~fedunlearn.exploration.grid.plan`, in its order.
@@ -49,8 +51,7 @@ def explore(
         exam: measures models; without one nothing is evaluated.
         progress: called after every point with (points done, points in all).
     """
-    desk = _Desk(summaries, exam)
-    merged = 0
+    desk = _Desk(summaries, ledger, exam)
     if exam is not None and ledger.base() is None:
         ledger.write_base(exam.base_scores())
         desk.evaluated += 1
@@ -58,13 +59,13 @@ def explore(
     for done, point in enumerate(points, 1):
         record = ledger.find(point)
         if record is None or (exam is not None and record.scores is None):
-            merged += record is None
+            desk.merged += record is None
             record = desk.make(point, start=_neighbour(before, point))
             ledger.write(record)
         before = record
         if progress is not None:
             progress(done, len(points))
-    return Tally(len(points), merged, desk.evaluated)
+    return Tally(len(points), desk.merged, desk.evaluated)
 
 
 def unmeasured(points: Sequence[Point], ledger: Ledger) -> int:
@@ -75,29 +76,39 @@ def unmeasured(points: Sequence[Point], ledger: Ledger) -> int:
 
 
 class _Desk:
-    """Makes points; holds what consecutive ones share."""
+    """Makes points; holds what consecutive ones share, and counts."""
 
-    def __init__(self, summaries: Sequence[ClientSummary], exam: Exam | None) -> None:
-        self._summaries, self._exam = summaries, exam
+    def __init__(
+        self, summaries: Sequence[ClientSummary], ledger: Ledger, exam: Exam | None
+    ) -> None:
+        self._summaries, self._ledger, self._exam = summaries, ledger, exam
         self._domains: tuple[str, ...] | None = None
         self._bench: MergeBench | None = None
-        self.evaluated = 0
+        self.merged = self.evaluated = 0
 
     def make(self, point: Point, *, start: Multipliers | None) -> PointRecord:
         chosen = _at_budget_gamma(point)
         result = self._bench_of(point).merge(chosen, gamma=point.merge.gamma, start=start)
         tensors = result.report.tensors
+        merged = merge_row(result.report)
         return PointRecord(
             point=point,
-            merged=merge_row(result.report),
+            merged=merged,
             iterations=sum(one.iterations for one in tensors.values()),
             multipliers={name: dict(one.multipliers) for name, one in tensors.items()},
-            scores=self._measure(result),
+            scores=self._measure(point, result, changed=merged.constrained_tensors > 0),
         )
 
-    def _measure(self, result: MergeResult) -> dict[str, SetScores] | None:
+    def _measure(
+        self, point: Point, result: MergeResult, *, changed: bool
+    ) -> dict[str, SetScores] | None:
+        """Evaluate an update, unless the projection has not changed it and it is known."""
         if self._exam is None:
             return None
+        twin = None if changed else self._ledger.find(point.unprojected)
+        if twin is not None and twin.scores is not None:
+            self._exam.skip()
+            return twin.scores
         self.evaluated += 1
         return self._exam.scores(result)
 

@@ -100,6 +100,12 @@ class Matched:
     retain_interval: Interval | None
     utility_interval: Interval | None
 
+    @property
+    def sure(self) -> bool:
+        """Whether some difference in what is kept has an interval that leaves out zero."""
+        known = (self.retain_interval, self.utility_interval)
+        return any(one is not None and one.excludes_zero for one in known)
+
 
 @dataclass(frozen=True)
 class EnvelopeGap:

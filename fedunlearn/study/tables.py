@@ -15,19 +15,17 @@ CLEAR_SHARE = 0.1
 
 def pairs_table(study: Study) -> Table:
     """Every pair of variants in one line: how often they match, and who keeps more then."""
-    heads = ("A", "B", "settings of A", "matched", "A wins", "B wins", "retain A-B", "utility A-B")
+    heads = ("A", "B", "matched", "A wins\n(sure)", "B wins\n(sure)", "retain\nA-B", "utility\nA-B")
     rows = []
     for (first, second), found in _pairs(study).items():
         close = [one for one in found if one.comparison.close]
-        winners = [winner(one.comparison) for one in close]
         rows.append(
             (
                 first,
                 second,
-                str(len(found)),
-                str(len(close)),
-                str(winners.count(first)),
-                str(winners.count(second)),
+                f"{len(close)} of {len(found)}",
+                _wins(close, first),
+                _wins(close, second),
                 _mean_gain([one.comparison.retain_gain for one in close]),
                 _mean_gain([one.comparison.utility_gain for one in close]),
             )
@@ -47,7 +45,7 @@ def matched_table(study: Study) -> Table:
             f"{c.largest_gap:.3f}",
             _with_interval(c.retain_gain, one.retain_interval, sign="+"),
             _with_interval(c.utility_gain, one.utility_interval, sign="+"),
-            outcome(c),
+            _result(one),
         )
         for one in study.matched
         if (c := one.comparison).close
@@ -160,6 +158,17 @@ def _pairs(study: Study) -> dict[tuple[str, str], list[Matched]]:
         key = one.comparison.setting.merge, one.comparison.other.merge
         found.setdefault(key, []).append(one)
     return found
+
+
+def _wins(close: Sequence[Matched], name: str) -> str:
+    """How often a variant wins, and how often of these by more than chance over questions."""
+    won = [one for one in close if winner(one.comparison) == name]
+    return f"{len(won)} ({sum(one.sure for one in won)})"
+
+
+def _result(one: Matched) -> str:
+    doubt = "" if winner(one.comparison) is None or one.sure else ", not sure"
+    return outcome(one.comparison) + doubt
 
 
 def _mean_gain(gains: Sequence[float | None]) -> str:

@@ -68,7 +68,8 @@ def _matched(study: Study) -> list[str]:
         f"Each setting of A beside the setting of B that forgets most alike in "
         f"{METRIC_NAMES[study.metric]}: the smallest largest gap over the forget sets, ties by the "
         f"sum of gaps, then the lower gamma. What is kept is never looked at when matching. Gaps "
-        f"above {CLOSE} are no match. The last two columns are means over the matched settings.",
+        f"above {CLOSE} are no match. A win is sure when the interval of a difference in what is "
+        f"kept leaves out zero. The last two columns are means over the matched settings.",
         as_markdown(pairs_table(study)),
         *(["Every matched pair of settings:", as_markdown(table)] if table.rows else []),
     ]

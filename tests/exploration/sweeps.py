@@ -53,7 +53,7 @@ class FakeExam:
     """Scores from the update's norm; fails after so many models."""
 
     def __init__(self, *, patience: int = 10**9) -> None:
-        self.asked = 0
+        self.asked = self.skipped = 0
         self._patience = patience
 
     def base_scores(self) -> dict[str, SetScores]:
@@ -61,6 +61,9 @@ class FakeExam:
 
     def scores(self, merged: MergeResult) -> dict[str, SetScores]:
         return self._answer(sum(float(one.norm()) for one in merged.delta.values()))
+
+    def skip(self) -> None:
+        self.skipped += 1
 
     def _answer(self, size: float) -> dict[str, SetScores]:
         if self.asked >= self._patience:

@@ -59,9 +59,10 @@ def test_other_questions_are_refused(copied: Path, tmp_path: Path) -> None:
         return QuestionsOrigin.of(EvaluationSettings(sets=(one,), **changes))  # type: ignore[arg-type]
 
     origin = traced(copied / "summaries")
-    fresh = copied / "fresh"
-    Ledger(fresh, origin)
-    Ledger(fresh, origin.asking(asked("one\n")))
+    fresh, point = copied / "fresh", read_sweep(copied / "sweep")[2][0]
+    Ledger(fresh, origin).write(point)
+    Ledger(fresh, origin.asking(asked("zero\n")))  # nothing was kept: no promise either
+    Ledger(fresh, origin.asking(asked("one\n"))).write(point)
     Ledger(fresh, origin.asking(asked("one\n", batch_size=7)))
     Ledger(fresh, origin)
     with pytest.raises(InputError, match="question set 'bio' has changed"):

@@ -111,7 +111,7 @@ def test_nothing_is_done_twice(summaries: Path, tmp_path: Path) -> None:
     wider = explore(
         grid("firm,avg,sum"), clients, ledger(tmp_path / "s", summaries, asking=True), exam=exam
     )
-    assert (wider.points, wider.merged, wider.evaluated) == (24, 8, 8)
+    assert (wider.points, wider.merged, wider.evaluated + exam.skipped) == (24, 8, 8)
     assert before.items() <= files(tmp_path / "s").items()
 
 
@@ -140,6 +140,19 @@ def test_scores_are_kept_question_by_question(summaries: Path, tmp_path: Path) -
     assert isinstance(record, PointRecord)
     assert record.scores is not None
     assert record.scores["bio"].rouge_l_recall == tuple(stored["scores"]["bio"]["rouge_l_recall"])
+
+
+def test_an_update_no_budget_binds_is_not_evaluated_twice(summaries: Path, tmp_path: Path) -> None:
+    book, exam = ledger(tmp_path / "s", summaries, asking=True), FakeExam()
+    points = grid("firm", "1,2", "1e9,inf")
+    tally = explore(points, open_summaries(summaries), book, exam=exam)
+    assert (tally.merged, tally.evaluated, exam.asked, exam.skipped) == (4, 3, 3, 2)
+    for point in points:
+        free, bound = book.find(point.unprojected), book.find(point)
+        assert free is not None
+        assert bound is not None
+        assert free.scores == bound.scores is not None
+        assert free.merged.norm == bound.merged.norm
 
 
 def test_growing_subsets_merge_the_domains_that_joined(summaries: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_markdown_says_all_that_a_reader_must_know(study: Study) -> None:
     for needed in (
         "At matched forgetting",
         "What is kept is never looked at",
-        "| firm | sum | 3 | 2 | 2 | 0 |",
+        "| firm | sum | 2 of 3 | 2 (2) | 0 (0) |",
         "+0.400 [",
         "firm wins",
         "Envelopes",
@@ -50,6 +50,14 @@ def test_markdown_says_all_that_a_reader_must_know(study: Study) -> None:
         "of many comparisons some leave out zero by chance",
     ):
         assert needed in text, needed
+
+
+def test_a_win_by_less_than_chance_is_not_sure() -> None:
+    near = {"firm": {1.0: (0.3, 0.3, 0.9, 0.9)}, "sum": {1.0: (0.3, 0.3, 0.875, 0.9)}}
+    found = build_study(PROVENANCE, answers(BASE), records(near), chances=Chances())
+    text = study_markdown(found, plots={})
+    assert "firm wins, not sure" in text
+    assert "| 1 of 1 | 1 (0) | 0 (0) |" in text
 
 
 def test_markdown_tables_are_well_formed(study: Study) -> None:

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedunlearn.tensors.selection import top_fraction_mask
+from fedunlearn.tensors.selection import kth_largest, top_fraction_mask
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,38 @@ def test_refuses_fractions_outside_the_unit_interval(fraction: float) -> None:
 def test_refuses_an_empty_tensor() -> None:
     with pytest.raises(ValueError, match="empty"):
         top_fraction_mask(torch.ones(0), 0.5)
+
+
+def hard(kind: str, size: int) -> torch.Tensor:
+    """Large inputs that a sample could mislead about."""
+    draw = torch.Generator().manual_seed(size)
+    random = torch.rand(size, generator=draw)
+    return {
+        "random": random,
+        "mostly zero": random * (random > 0.97),
+        "few values": (random * 5).floor(),
+        "sorted": random.sort().values,
+        "a spike the sample never sees": torch.where(torch.arange(size) % 64 == 7, 9.0, random),
+        "bfloat16": random.to(torch.bfloat16).float(),
+        "all the same": torch.ones(size),
+    }[kind]
+
+
+@pytest.mark.parametrize("size", [2**16 + 1, 1_000_003])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "random",
+        "mostly zero",
+        "few values",
+        "sorted",
+        "a spike the sample never sees",
+        "bfloat16",
+        "all the same",
+    ],
+)
+def test_the_kth_largest_is_exact_whatever_the_sample_says(kind: str, size: int) -> None:
+    values = hard(kind, size)
+    ordered = values.sort(descending=True).values
+    for k in (1, 2, size // 64, size // 10, size // 2, size - 1, size):
+        assert kth_largest(values, k) == ordered[k - 1], (kind, k)
