@@ -21,7 +21,7 @@ from fedunlearn.config import RunConfig
 from fedunlearn.errors import ConfigError, FedUnlearnError
 from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
 from fedunlearn.roles import ROLES
-from fedunlearn.rounds import ClientFailure
+from fedunlearn.rounds import UNKNOWN_DOMAIN, UNKNOWN_ROLE, ClientFailure
 from fedunlearn.run_keys import config_of
 from fedunlearn.training.client_job import ClientIdentity, run_client_job
 from strategies import records
@@ -99,7 +99,7 @@ def make_client_app(
         return UnlearnClient(identity, config.model, run_job=run_job)
 
     def handle(message: Message, context: Context, work: Work) -> Message:
-        who = ClientFailure(f"node {context.node_id}", "unknown role", "unknown domain", "")
+        who = ClientFailure(f"node {context.node_id}", UNKNOWN_ROLE, UNKNOWN_DOMAIN, "")
         try:
             config = config_source(context)
             identity = node_identity(context, config)

@@ -15,6 +15,10 @@ from typing import Protocol
 from fedunlearn.errors import RunError
 from fedunlearn.roles import ROLES
 
+UNKNOWN_ROLE = "unknown role"
+UNKNOWN_DOMAIN = "unknown domain"
+NOT_THERE = "no node answered the handshake for it in time; is its SuperNode running?"
+
 
 class Identity(Protocol):
     """What names a client: its id, its role and its domain."""
@@ -198,6 +202,29 @@ def absent(roster: Roster, expected: Sequence[Identity], reason: str) -> tuple[C
         ClientFailure(identity.id, identity.role, identity.domain, reason)
         for identity in sorted(expected, key=lambda identity: identity.id)
         if identity.id not in present
+    )
+
+
+def strangers(roster: Roster, *, answered: int, wanted: int) -> tuple[ClientFailure, ...]:
+    """List the clients that a run without a list of clients lacks; nobody knows their names.
+
+    Args:
+        roster: who takes part.
+        answered: how many answered the handshake, be it with a failure.
+        wanted: how many the run expects.
+
+    Raises:
+        RunError: more answered than are wanted.
+    """
+    if answered > wanted:
+        ids = ", ".join(hello.client_id for hello in roster.hellos)
+        raise RunError(
+            f"{answered} clients answered the handshake ({ids}), the run expects {wanted}: stop "
+            f"those that do not belong to it, or set federation.expected_clients={answered}"
+        )
+    return tuple(
+        ClientFailure(f"client {number} of {wanted}", UNKNOWN_ROLE, UNKNOWN_DOMAIN, NOT_THERE)
+        for number in range(answered + 1, wanted + 1)
     )
 
 

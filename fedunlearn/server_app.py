@@ -73,6 +73,7 @@ def federate(
         events=events,
         patience=Patience(clock=time.monotonic, sleep=time.sleep, stopped=stopped),
         expected=config.clients,
+        num_nodes=config.federation.expected_clients,
     )
     strategy.summary()
     try:

@@ -70,22 +70,18 @@ def _encircle(axis: Axes, standings: list[Standing]) -> None:
 
 def _envelopes(study: Study, path: Path) -> bool:
     names = list(dict.fromkeys(gap.forget_set for gap in study.envelopes))
-    kinds = _kinds(study)
-    if not names or study.metric is None or not kinds:
+    if not names:
         return False
-    kind = kinds[-1]
+    kind = _kinds(study)[-1]  # utility, where it was measured
+    kept = {(s.variant, s.gamma): s.kept for s in study.standings if s.kept_kind == kind}
     figure, axes = panels(len(names))
     for axis, name in zip(axes, names, strict=True):
         for variant in study.variants:
-            own = {
-                one.gamma: one.kept
-                for one in study.standings
-                if one.kept_kind == kind and one.variant == variant
-            }
-            forget = [
-                _forget(point, name, study) for point in study.of(variant) if point.gamma in own
-            ]
-            ceilings, heights = steps(np.array(forget), np.array(list(own.values())))
+            points = [p for p in study.of(variant) if (variant, p.gamma) in kept]
+            ceilings, heights = steps(
+                np.array([_forget(point, name, study) for point in points]),
+                np.array([kept[variant, point.gamma] for point in points]),
+            )
             axis.step(ceilings, heights, where="post", marker=".", label=variant, alpha=0.85)
         _label(axis, f"ceiling on {name} ({_metric(study)})", f"best {kind} kept under it")
     _legend(axes[0])

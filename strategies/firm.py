@@ -54,8 +54,8 @@ class FirmStrategy(Strategy):
         events: gets one event for each reply and failure.
         patience: how to wait.
         expected: the run's clients; empty to accept whoever answers.
-        num_nodes: nodes to wait for; by default as many as clients are expected. When none are
-            expected, those that come within ``rules.nodes_s`` take part.
+        num_nodes: nodes to wait for; by default as many as clients are expected. When neither
+            is given, those that come within ``rules.nodes_s`` take part.
         merge: what :meth:`aggregate_train` merges with; ``None`` leaves merging to the caller.
 
     Attributes:
@@ -117,7 +117,9 @@ class FirmStrategy(Strategy):
         limit = self.rules.handshake_s
         question = Question("query", records.query_content, "handshake")
         answers = ask(grid, nodes, question, limit_s=limit, patience=self.patience)
-        self._roster, self._unheard = shake_hands(answers, self.expected)
+        self._roster, self._unheard = shake_hands(
+            answers, self.expected, wanted=self.num_nodes or len(nodes)
+        )
         present = [vars(hello) for hello in self._roster.hellos]
         self.events.event("handshake", clients=present)
         self._log("client_absent", self._unheard)

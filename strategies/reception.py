@@ -6,7 +6,17 @@ from dataclasses import replace
 from flwr.app import RecordDict
 
 from fedunlearn.errors import SummaryError
-from fedunlearn.rounds import ClientFailure, Hello, Identity, Roster, absent, build_roster
+from fedunlearn.rounds import (
+    UNKNOWN_DOMAIN,
+    UNKNOWN_ROLE,
+    ClientFailure,
+    Hello,
+    Identity,
+    Roster,
+    absent,
+    build_roster,
+    strangers,
+)
 from fedunlearn.summary import ClientSummary, from_wire
 from strategies import records
 from strategies.exchange import Answer
@@ -18,19 +28,21 @@ UNHEARD = (
 
 
 def shake_hands(
-    answers: Iterable[Answer], expected: Sequence[Identity]
+    answers: Iterable[Answer], expected: Sequence[Identity], *, wanted: int | None = None
 ) -> tuple[Roster, tuple[ClientFailure, ...]]:
     """Turn the answers to the handshake into a roster.
 
     Args:
         answers: as they arrive.
         expected: the run's clients; empty to accept whoever answers.
+        wanted: how many those should be, when ``expected`` does not say it.
 
     Returns:
         Who takes part, and who was expected but does not.
 
     Raises:
-        RunError: the answers do not fit together, see :func:`build_roster`.
+        RunError: the answers do not fit together, see :func:`build_roster`; or more clients
+            answered than are wanted.
     """
     hellos: list[Hello] = []
     failures: list[ClientFailure] = []
@@ -38,6 +50,8 @@ def shake_hands(
         met = _read_hello(answer)
         (hellos if isinstance(met, Hello) else failures).append(met)  # type: ignore[arg-type]
     roster = build_roster(hellos, expected)
+    if not expected and wanted is not None:
+        failures += strangers(roster, answered=len(hellos) + len(failures), wanted=wanted)
     return roster, _name_failures(failures, absent(roster, expected, UNHEARD))
 
 
@@ -60,7 +74,7 @@ def _name_failures(
     """
     named = {failure.client_id: failure for failure in failures}
     unheard = [failure for failure in silent if failure.client_id not in named]
-    nameless = [failure for failure in failures if failure.role == _UNKNOWN_ROLE]
+    nameless = [failure for failure in failures if failure.role == UNKNOWN_ROLE]
     if not unheard or not nameless:
         return (*failures, *unheard)
     reason = "; ".join(dict.fromkeys(failure.reason for failure in nameless))
@@ -85,9 +99,6 @@ def accept(hello: Hello, answer: Answer) -> ClientSummary:
     return summary
 
 
-_UNKNOWN_ROLE = "unknown role"
-
-
 def _reported(answer: Answer) -> ClientFailure | None:
     """Return the failure that a client reports, or that Flower reports in its place."""
     if answer.content is None:
@@ -96,4 +107,4 @@ def _reported(answer: Answer) -> ClientFailure | None:
 
 
 def _nameless(answer: Answer, reason: str) -> ClientFailure:
-    return ClientFailure(f"node {answer.node_id}", _UNKNOWN_ROLE, "unknown domain", reason)
+    return ClientFailure(f"node {answer.node_id}", UNKNOWN_ROLE, UNKNOWN_DOMAIN, reason)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fedunlearn.aggregation import MergeSettings
-from fedunlearn.config.schema import SweepSettings
+from fedunlearn.config.schema import FederationSettings, SweepSettings
 from fedunlearn.data.records import read_choices, read_questions, read_records
 from fedunlearn.errors import DataError, InputError
 from fedunlearn.evaluation import EvaluationSet
@@ -36,6 +36,8 @@ class _Parts:
     model: ModelSettings | None
     lora: LoraSettings | None
     clients: dict[int, ClientIdentity]
+    num_clients: int
+    federation: FederationSettings | None
     merges: dict[str, MergeSettings]
     sets: dict[int, EvaluationSet]
     sweep: SweepSettings | None
@@ -67,7 +69,7 @@ def cross_check(tree: Mapping[str, Any], *, local: bool) -> list[str]:
 
 
 def _parts(tree: Mapping[str, Any]) -> _Parts:
-    name, merges = tree.get("name"), tree.get("merges")
+    name, merges, clients = tree.get("name"), tree.get("merges"), tree.get("clients")
     evaluation = tree.get("evaluation")
     sets = evaluation.get("sets") if isinstance(evaluation, Mapping) else None
     merges = merges if isinstance(merges, Mapping) else {}
@@ -79,7 +81,9 @@ def _parts(tree: Mapping[str, Any]) -> _Parts:
         world_directory=Path(directory).expanduser() if isinstance(directory, str) else None,
         model=_typed(ModelSettings, tree.get("model")),
         lora=_typed(LoraSettings, tree.get("lora")),
-        clients=_typed_items(ClientIdentity, tree.get("clients")),
+        clients=_typed_items(ClientIdentity, clients),
+        num_clients=len(clients) if isinstance(clients, list) else 0,
+        federation=_typed(FederationSettings, tree.get("federation")),
         merges={
             str(key): merge
             for key, value in merges.items()
@@ -137,6 +141,12 @@ def _client_faults(parts: _Parts) -> Iterator[str]:
         if not is_label(client.domain):
             got = repr(client.domain)[:80]
             yield f"clients.{place}.domain: expected the data's subject, {LABEL_RULE}, got {got}"
+    count = parts.federation.expected_clients if parts.federation else None
+    if count is not None and parts.num_clients not in (0, count):
+        yield (
+            f"federation.expected_clients: {parts.num_clients} clients are listed, got {count}; "
+            "leave it null, the list says their number"
+        )
 
 
 def _file_faults(parts: _Parts) -> Iterator[str]:
@@ -190,6 +200,8 @@ def _merge_faults(parts: _Parts) -> Iterator[str]:
     for name in (parts.sweep.gammas or {}) if parts.sweep else ():
         if name not in parts.listed:
             yield f"sweep.gammas: {name!r} is not in merges{nearest(name, list(parts.listed))}"
+    if not parts.num_clients:
+        return  # a deployment knows its clients' names only when they come
     retained = [client.id for client in parts.clients.values() if client.role == "retain"]
     for name, merge in parts.merges.items():
         yield from _budget_faults(name, merge, retained)

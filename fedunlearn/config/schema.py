@@ -40,6 +40,9 @@ class FederationSettings:
             results do not depend on how many run at once.
         client_gpus: share of a GPU a simulated client gets; 0 keeps clients on the CPU.
         workers: simulated clients that run at once, at most; ``None``: as many as fit.
+        expected_clients: SuperNodes a deployment with an empty list of ``clients`` waits for, and
+            takes neither fewer nor more of; ``None``: whoever joins within the first minute. A
+            list of ``clients`` says their number itself.
         deadline_s: seconds the server waits for the round before it names who is missing.
         allow_partial: go on without clients that failed; the report says whose data is then
             not unlearned or not protected. Off: the run fails and no model is written.
@@ -48,6 +51,7 @@ class FederationSettings:
     client_cpus: int = 1
     client_gpus: float = 0.0
     workers: int | None = None
+    expected_clients: int | None = None
     deadline_s: float = 3600.0
     allow_partial: bool = False
 
@@ -56,6 +60,8 @@ class FederationSettings:
             raise ValueError("client_cpus must be >= 1, client_gpus >= 0 and deadline_s > 0")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be >= 1 or null, got {self.workers}")
+        if self.expected_clients is not None and self.expected_clients < 1:
+            raise ValueError(f"expected_clients must be >= 1 or null, got {self.expected_clients}")
 
 
 @settings
@@ -68,7 +74,8 @@ class RunConfig:
         world: the embedded world, made if it is not there yet; ``None`` with one's own data.
         model: the base model.
         clients: who takes part, with what role, on whose data; empty in a deployment that
-            takes whoever answers, since a deployed node says all this about itself.
+            takes whoever answers, since a deployed node says all this about itself. How many
+            that should be is ``federation.expected_clients``.
         lora: the adapters all clients train.
         forget: training of the forget clients.
         retain: training of the retain clients.

@@ -37,7 +37,7 @@ class Point:
 
     Attributes:
         merge: its settings, every hyperparameter of the method written out.
-        domains: forget domains whose clients take part, in the order in which they joined.
+        domains: forget domains whose clients take part, sorted: the merge knows no other order.
     """
 
     merge: MergeSettings
@@ -166,7 +166,7 @@ def parse_domains(text: str, known: Sequence[str]) -> list[tuple[str, ...]]:
         known: forget domains of the summaries.
 
     Returns:
-        The first domain alone, the first two, and so on.
+        The first domain alone, the first two, and so on; each subset sorted.
 
     Raises:
         InputError: an unknown domain, or one that comes twice.
@@ -179,7 +179,7 @@ def parse_domains(text: str, known: Sequence[str]) -> list[tuple[str, ...]]:
             )
         if domain in order[:place]:
             raise InputError(f"--domains: {domain!r} comes twice")
-    return [tuple(order[: count + 1]) for count in range(len(order))]
+    return [tuple(sorted(order[: count + 1])) for count in range(len(order))]
 
 
 def plan(
@@ -195,7 +195,8 @@ def plan(
 
     What is computed once comes outermost: the clients, their Fishers at an alpha, a method's
     raw merge; then budgets, no budget first, and gammas rising, so that each projection has a
-    neighbour.
+    neighbour. A method that reads no Fisher comes at one alpha only where there is no budget:
+    the others would be the same merge.
 
     Raises:
         InputError: a setting out of its range.
@@ -217,6 +218,7 @@ def plan(
             for domains, alpha, (name, options), epsilon, gamma in product(
                 subsets, alphas, methods, budgets, sorted(gammas)
             )
+            if alpha == alphas[0] or epsilon != math.inf or MERGE_METHODS[name].needs_fisher
         ]
     except ValueError as fault:
         raise InputError(str(fault)) from None
@@ -234,7 +236,8 @@ def _changed_options(merge: MergeSettings) -> Iterator[str]:
     defaults = {one.name: one.default for one in fields(kind)}  # type: ignore[arg-type]
     for name, value in merge.options.items():
         if value != defaults.get(name):
-            yield f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
+            shown = f"{value:.6g}" if isinstance(value, float) else str(value)
+            yield f"{name}={shown.lower() if isinstance(value, bool) else shown}"
 
 
 def _epsilon_text(epsilon: Epsilon) -> str:

@@ -109,7 +109,7 @@ def test_bad_methods_are_named(text: str, expected: str) -> None:
 
 
 def test_domains_join_in_the_order_given() -> None:
-    assert parse_domains("law,bio", ["bio", "law"]) == [("law",), ("law", "bio")]
+    assert parse_domains("law,bio", ["bio", "law"]) == [("law",), ("bio", "law")]
     assert parse_domains("all", ["law", "bio"]) == [("bio",), ("bio", "law")]
     with pytest.raises(InputError, match="did you mean 'bio'"):
         parse_domains("boi", ["bio", "law"])
@@ -125,7 +125,7 @@ def test_the_plan_puts_gammas_innermost() -> None:
         alphas=[0.1, 0.2],
         subsets=[("bio",)],
     )
-    assert len(points) == 16
+    assert len(points) == 14  # avg without a budget does not depend on alpha
     assert [(p.variant, p.merge.gamma) for p in points[:5]] == [
         ("avg", 1.0),
         ("avg", 2.0),
@@ -133,7 +133,7 @@ def test_the_plan_puts_gammas_innermost() -> None:
         ("avg eps=0.0001", 2.0),
         ("firm", 1.0),
     ]
-    assert points[8].variant == "avg alpha=0.2"
+    assert points[8].variant == "avg alpha=0.2 eps=0.0001"
     with pytest.raises(InputError, match="alpha must be in"):
         plan([("avg", {})], gammas=[1], epsilons=[math.inf], alphas=[2], subsets=[("bio",)])
 
@@ -156,11 +156,11 @@ def test_a_variant_names_what_differs_from_the_defaults() -> None:
 def test_every_point_has_a_file_of_its_own() -> None:
     points = plan(
         parse_methods("avg,firm,ties,ties:density=0.3"),
-        gammas=[1.0, 1.0000001],
+        gammas=[1.0, 1.0000001, 2.0],
         epsilons=[math.inf, 1e-4, RelativeEpsilon(relative=0.3)],
         alphas=[0.1, 0.2],
-        subsets=[("bio",), ("bio", "law"), ("law", "bio")],
+        subsets=[("bio",), ("bio", "law"), ("law",)],
     )
     names = {point.file_name for point in points}
-    assert len(names) == len(points)
+    assert len(names) == len(points) > 100
     assert all(len(name) < 150 and name.isascii() and "/" not in name for name in names)

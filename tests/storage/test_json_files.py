@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from fedunlearn.errors import InputError
-from fedunlearn.storage import read_json, to_json, write_json
+from fedunlearn.storage import read_json, replace_json, to_json, write_json
 
 
 def test_numbers_json_lacks_become_text() -> None:
@@ -32,3 +32,13 @@ def test_bad_json_names_the_file(tmp_path: Path, content: bytes) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"x\.json cannot be read"):
         read_json(tmp_path / "x.json")
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    replace_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        replace_json(path, {"a": object()})
+    assert read_json(path) == {"a": 1}
+    replace_json(path, {"a": 2})
+    assert read_json(path) == {"a": 2}

@@ -1,0 +1,177 @@
+"""Real Flower processes on this machine: a SuperLink and SuperNodes, all ended whatever happens."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from fedunlearn.training.client_job import ClientIdentity
+
+ROOT = Path(__file__).parents[1]
+CONNECTION = "deployment"
+STARTING_S = 60.0
+ENDING_S = 10.0
+TAIL = 80  # lines of a log that are shown
+
+
+class Processes:
+    """Programs of this environment, each with its own log and its own ``FLWR_HOME``.
+
+    Args:
+        folder: new; logs, homes and the programs' working directory are below it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        (folder / "work").mkdir(parents=True)
+
+    def start(self, name: str, command: Sequence[str]) -> None:
+        """Start a program that :meth:`close` will end."""
+        home = self.home(name)
+        environment = {**os.environ, "FLWR_HOME": str(home), "PYTHONUNBUFFERED": "1"}
+        # the programs start each other by name, and must not find this checkout by accident
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment.pop("PYTHONPATH", None)
+        program = str(Path(sys.executable).with_name(command[0]))
+        with self.log(name).open("wb") as log:
+            self._started[name] = subprocess.Popen(
+                [program, *command[1:]],
+                cwd=self._folder / "work",
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def run(self, name: str, command: Sequence[str], *, limit_s: float) -> str:
+        """Run a program to its end, which must come in time; return what it said."""
+        self.start(name, command)
+        status = self._started[name].wait(timeout=limit_s)
+        said = self.log(name).read_text(errors="replace")
+        assert status == 0, f"{name} ended with {status}:\n{said}"
+        return said
+
+    def alive(self, name: str) -> bool:
+        return self._started[name].poll() is None
+
+    def home(self, name: str) -> Path:
+        home = self._folder / "home" / name
+        home.mkdir(parents=True, exist_ok=True)
+        return home
+
+    def log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def close(self) -> None:
+        """End everything that was started, and what that started, by process id."""
+        running = [process for process in self._started.values() if process.poll() is None]
+        family = [member for process in running for member in _family(process.pid)]
+        for process in reversed(running):
+            process.terminate()
+        _, stubborn = psutil.wait_procs(family, timeout=ENDING_S)
+        for member in stubborn:
+            member.kill()
+        psutil.wait_procs(stubborn, timeout=ENDING_S)
+        for process in self._started.values():
+            process.wait(timeout=ENDING_S)
+
+    def show_logs(self) -> None:
+        """Print the ends of all logs; pytest shows them when the test failed."""
+        for name in self._started:
+            lines = self.log(name).read_text(errors="replace").splitlines()
+            print(f"---- {name} ----", *lines[-TAIL:], sep="\n")
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """A process and all that it started, be it in another session."""
+    try:
+        head = psutil.Process(pid)
+        return [head, *head.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def superlink_command(port: int) -> list[str]:
+    return [
+        *("flower-superlink", "--insecure", "--disable-runtime-dependency-installation"),
+        *("--host", "127.0.0.1", "--port", str(port)),
+    ]
+
+
+def supernode_command(client: ClientIdentity, *, superlink: int, port: int) -> list[str]:
+    keys = {"client-id": client.id, "role": client.role, "domain": client.domain}
+    told = {**keys, "data": client.data}.items()
+    return [
+        *("flower-supernode", "--insecure"),
+        *("--superlink", f"127.0.0.1:{superlink}", "--port", str(port)),
+        *("--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in told)),
+    ]
+
+
+def run_command(**keys: str) -> list[str]:
+    given = " ".join(f"{key}={json.dumps(value)}" for key, value in keys.items())
+    return ["flwr", "run", str(ROOT), CONNECTION, "--stream", "-c", given]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Deployment:
+    """A SuperLink and its SuperNodes over loopback."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self._port = free_port()
+
+    def start(self, clients: Sequence[ClientIdentity]) -> None:
+        """Start the SuperLink, wait until it answers, then start a SuperNode a client."""
+        self._processes.start("superlink", superlink_command(self._port))
+        self._wait_for_superlink()
+        for client in clients:
+            command = supernode_command(client, superlink=self._port, port=free_port())
+            self._processes.start(f"supernode-{client.id}", command)
+
+    def flwr_run(self, config: Path, out: Path, *, limit_s: float) -> str:
+        """Run the app; return the streamed log."""
+        self._connect("flwr-run")
+        command = run_command(config=str(config), out=str(out))
+        return self._processes.run("flwr-run", command, limit_s=limit_s)
+
+    def statuses(self) -> list[str]:
+        """Say how each run of the SuperLink ended."""
+        self._connect("flwr-list")
+        command = ["flwr", "list", CONNECTION, "--format", "json"]
+        listed = json.loads(self._processes.run("flwr-list", command, limit_s=STARTING_S))
+        return [run["status"] for run in listed["runs"]]
+
+    def _connect(self, name: str) -> None:
+        (self._processes.home(name) / "config.toml").write_text(
+            f'[superlink.{CONNECTION}]\naddress = "127.0.0.1:{self._port}"\ninsecure = true\n'
+        )
+
+    def _wait_for_superlink(self) -> None:
+        end = time.monotonic() + STARTING_S
+        while not _answers(f"http://127.0.0.1:{self._port}/health"):
+            assert self._processes.alive("superlink"), "the SuperLink ended at once"
+            assert time.monotonic() < end, "the SuperLink does not answer"
+            time.sleep(0.2)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
