@@ -20,6 +20,7 @@ import click
 import typer
 
 from fedunlearn.errors import FedUnlearnError
+from fedunlearn.offline import go_offline
 
 DEBUG_VARIABLE = "FEDUNLEARN_DEBUG"
 _TYPER_INTERRUPTED = 130  # what Typer makes of a KeyboardInterrupt, without a word
@@ -45,6 +46,7 @@ _Given = Annotated[
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    go_offline()
     status = run_command(sys.argv[1:])
     if status and _somebody_waits():
         # A thread of Flower's waits for a client that is no more, and Python would wait for it.

@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -75,11 +76,13 @@ class Processes:
         """End everything that was started, and what that started, by process id."""
         running = [process for process in self._started.values() if process.poll() is None]
         family = [member for process in running for member in _family(process.pid)]
-        for process in reversed(running):
-            process.terminate()
+        for member in reversed(family):
+            with suppress(psutil.NoSuchProcess):
+                member.terminate()
         _, stubborn = psutil.wait_procs(family, timeout=ENDING_S)
         for member in stubborn:
-            member.kill()
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
         psutil.wait_procs(stubborn, timeout=ENDING_S)
         for process in self._started.values():
             process.wait(timeout=ENDING_S)
@@ -122,10 +125,13 @@ def run_command(**keys: str) -> list[str]:
     return ["flwr", "run", str(ROOT), CONNECTION, "--stream", "-c", given]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Find ports that nobody uses; all are held until the last is found, so that they differ."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 class Deployment:
@@ -133,14 +139,15 @@ class Deployment:
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
-        self._port = free_port()
+        self._port = 0
 
     def start(self, clients: Sequence[ClientIdentity]) -> None:
         """Start the SuperLink, wait until it answers, then start a SuperNode a client."""
+        self._port, *ports = free_ports(1 + len(clients))
         self._processes.start("superlink", superlink_command(self._port))
         self._wait_for_superlink()
-        for client in clients:
-            command = supernode_command(client, superlink=self._port, port=free_port())
+        for client, port in zip(clients, ports, strict=True):
+            command = supernode_command(client, superlink=self._port, port=port)
             self._processes.start(f"supernode-{client.id}", command)
 
     def flwr_run(self, config: Path, out: Path, *, limit_s: float) -> str:

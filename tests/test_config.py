@@ -177,6 +177,8 @@ FAULTS = [
     ("evaluation.sets.0.domain=brewin", "no forget client has 'brewin'; did you mean 'brewing'?"),
     ("evaluation.sets.0.choices=/nope", "evaluation.sets.0.choices: data file /nope does not"),
     ("clients.0.data=${nope}", "clients.0.data: Interpolation key 'nope' not found"),
+    ("federation.expected_clients=3", "federation.expected_clients: 4 clients are listed, got 3"),
+    ("federation.expected_clients=0", "federation: expected_clients must be >= 1 or null, got 0"),
     ("clients.9.id=x", "override 'clients.9.id=x'"),
     ("seed", "override 'seed': expected key=value"),
     ("seed=[1", "override 'seed=[1'"),
@@ -222,6 +224,10 @@ def test_a_missing_key_is_named(world: Path, tmp_path: Path) -> None:
 def test_a_deployment_needs_neither_clients_nor_their_files(config_file: Path) -> None:
     config = load_config(config_file, ["clients=[]", "evaluation.sets.0.data=/elsewhere.jsonl"])
     assert config.clients == ()
+    told = ["clients=[]", "federation.expected_clients=3"]
+    budgets = ["merges.firm.epsilon={per_client: {hospital: 1e-3}}"]
+    config = load_config(config_file, [*told, *budgets])
+    assert config.federation.expected_clients == 3
 
 
 def test_the_worlds_directory_must_be_nobody_elses(world: Path, tmp_path: Path) -> None:

@@ -3,21 +3,25 @@
 The seam: client jobs called by hand, Ray's simulation and the deployment must give the same bits.
 """
 
+import gc
 import hashlib
 import json
 import re
 import shlex
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
 from fedunlearn.aggregation import merge_summaries, write_merge
 from fedunlearn.config import RunConfig, load_config
 from fedunlearn.events import read_events
+from fedunlearn.simulation import simulate
 from fedunlearn.summary import open_summaries
 from fedunlearn.training.client_job import ClientIdentity
 from tests.deployment import (
@@ -35,6 +39,21 @@ CLIENTS = ("brewing-0", "signals-0", "geography")  # forget, forget, retain
 TENSOR_FILES = ("adapter_model.safetensors", "fisher.safetensors", "delta.safetensors")
 
 
+pytestmark = [
+    # Ray leaves the log files and the processes of its helpers to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed file <_io:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _collect() -> Iterator[None]:
+    """Let Ray's leftovers be collected inside the test whose exemptions cover them."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pocket_world(tmp_path_factory.mktemp("pocket") / "world")
@@ -46,15 +65,18 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     try:
         yield started
     finally:
-        started.close()
-        started.show_logs()
+        try:
+            started.close()
+        finally:
+            started.show_logs()
 
 
 def tree_of(world: Path) -> dict[str, Any]:
-    """The pocket run with three clients, on the CPU, without a sweep."""
+    """The pocket run with three clients, one after the other, on the CPU, without a sweep."""
     tree = pocket_tree(world)
     tree["clients"] = [client for client in tree["clients"] if client["id"] in CLIENTS]
     tree["model"]["device"] = "cpu"
+    tree["federation"] = {"workers": 1}
     del tree["sweep"]
     return tree
 
@@ -74,14 +96,17 @@ def digests(run_dir: Path) -> dict[str, str]:
     }
 
 
-def by_hand(config: RunConfig, run_dir: Path) -> None:
-    """Do the round without Flower: a job a client, then every merge."""
+def clients_by_hand(config: RunConfig, run_dir: Path) -> None:
+    """Do the round without Flower, on as many threads as a simulated client has."""
     threads = torch.get_num_threads()
     torch.set_num_threads(config.federation.client_cpus)
     try:
         run_clients(config, run_dir)
     finally:
         torch.set_num_threads(threads)
+
+
+def merge_by_hand(config: RunConfig, run_dir: Path) -> None:
     summaries = open_summaries(run_dir / "summaries")
     for name, chosen in config.merges.items():
         write_merge(merge_summaries(summaries, chosen), run_dir / "merged" / name)
@@ -93,7 +118,7 @@ def metas(run_dir: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)
 def test_by_hand_on_ray_and_deployed_a_run_gives_the_same_bits(
     world: Path, tmp_path: Path, processes: Processes
 ) -> None:
@@ -103,12 +128,13 @@ def test_by_hand_on_ray_and_deployed_a_run_gives_the_same_bits(
     config = load_config(listed)
     hand, ray, deployed = (tmp_path / name for name in ("hand", "ray", "deployed"))
 
-    by_hand(config, hand)
-    ray_run = ["fedunlearn", "run", str(listed), "--out", str(ray), "--quiet"]
-    processes.run("ray", ray_run, limit_s=120)
+    clients_by_hand(config, hand)
+    simulate(config, ray)
+    for run_dir in (hand, ray):
+        merge_by_hand(config, run_dir)
     deployment = Deployment(processes)
     deployment.start(config.clients)
-    deployment.flwr_run(unlisted, deployed, limit_s=180)
+    deployment.flwr_run(unlisted, deployed, limit_s=240)
 
     assert deployment.statuses() == ["finished:completed"]
     for name in ("config.yaml", "events.jsonl", "report.json", "report.md"):
@@ -126,13 +152,14 @@ def test_by_hand_on_ray_and_deployed_a_run_gives_the_same_bits(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_a_node_without_its_data_ends_the_run_with_its_name(
     world: Path, tmp_path: Path, processes: Processes
 ) -> None:
     tree = without_list(tree_of(world), expected_clients=2)
     config_file = write_config(tmp_path / "unlisted.yaml", tree)
-    clients = {client.id: client for client in load_config_clients(world, tmp_path)}
+    listed = load_config(write_config(tmp_path / "listed.yaml", tree_of(world)))
+    clients = {client.id: client for client in listed.clients}
     broken = replace(clients["brewing-0"], data=str(tmp_path / "gone.jsonl"))
     run_dir = tmp_path / "run"
 
@@ -150,10 +177,6 @@ def test_a_node_without_its_data_ends_the_run_with_its_name(
     assert digests(run_dir) == {}
     assert not (run_dir / "merged").exists()
     assert not (run_dir / "report.json").exists()
-
-
-def load_config_clients(world: Path, folder: Path) -> tuple[ClientIdentity, ...]:
-    return load_config(write_config(folder / "listed.yaml", tree_of(world))).clients
 
 
 def options(command: Sequence[str]) -> list[str]:
@@ -174,3 +197,26 @@ def test_the_documented_commands_are_those_run_here() -> None:
     ]
     for command in commands:
         assert options(command) in documented
+
+
+GRANDPARENT = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
+                         start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_test_starts_is_ended_with_all_its_children(tmp_path: Path) -> None:
+    started = Processes(tmp_path / "processes")
+    try:
+        started.start("parent", ["python", "-c", GRANDPARENT])
+        end = time.monotonic() + 30
+        while not (said := started.log("parent").read_text()) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert psutil.pid_exists(int(said))
+    finally:
+        started.close()
+    assert not started.alive("parent")
+    assert not psutil.pid_exists(int(said))

@@ -15,6 +15,7 @@ from fedunlearn.rounds import (
     build_roster,
     decide,
     odd_layouts,
+    strangers,
 )
 
 
@@ -78,6 +79,16 @@ def test_expected_clients_that_are_not_there_are_named() -> None:
     assert absent(roster, expected, "silence") == (
         ClientFailure("b", "retain", "general", "silence"),
     )
+
+
+def test_clients_that_nobody_listed_are_counted() -> None:
+    roster = build_roster([hello("c1"), hello("c2")])
+    assert strangers(roster, answered=2, wanted=2) == ()
+    (lacking,) = strangers(roster, answered=3, wanted=4)  # one answered with a failure
+    assert str(lacking).startswith("unknown role client 'client 4 of 4' (unknown domain): no node")
+    assert lacking.consequence.endswith("is left out")
+    with pytest.raises(RunError, match=r"2 clients .*c1, c2.* expects 1: .*expected_clients=2"):
+        strangers(roster, answered=2, wanted=1)
 
 
 def test_a_roster_finds_its_nodes_and_no_others() -> None:

@@ -1,6 +1,7 @@
 """The server's root: the round with its limits, and the whole run that Flower starts."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ def test_a_failed_round_is_in_the_log_before_it_is_raised(tmp_path: Path) -> Non
     last = read_events(tmp_path / "run" / "events.jsonl")[-1]
     assert last["event"] == "round_failed"
     assert "boom" in last["error"]
+
+
+def test_the_config_says_how_many_clients_a_run_without_a_list_waits_for(tmp_path: Path) -> None:
+    config = federation(tmp_path)
+    grid = grid_of(config)
+    settings = replace(config.federation, expected_clients=2)
+    unlisted = replace(config, clients=(), federation=settings)
+    with pytest.raises(RunError, match="the run expects 2"):
+        server_app.federate(grid, unlisted, tmp_path / "run")
 
 
 def test_a_flower_run_goes_from_the_config_to_the_report(

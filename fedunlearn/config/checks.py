@@ -141,10 +141,10 @@ def _client_faults(parts: _Parts) -> Iterator[str]:
         if not is_label(client.domain):
             got = repr(client.domain)[:80]
             yield f"clients.{place}.domain: expected the data's subject, {LABEL_RULE}, got {got}"
-    count = parts.federation.expected_clients if parts.federation else None
-    if count is not None and parts.num_clients not in (0, count):
+    wanted = parts.federation.expected_clients if parts.federation else None
+    if wanted is not None and parts.num_clients not in (0, wanted):
         yield (
-            f"federation.expected_clients: {parts.num_clients} clients are listed, got {count}; "
+            f"federation.expected_clients: {parts.num_clients} clients are listed, got {wanted}; "
             "leave it null, the list says their number"
         )
 

@@ -52,7 +52,7 @@ class WorldSettings:
     learning_rate: float = 5e-3
     batch_size: int = 16
     label_smoothing: float = 0.1
-    threads: int = 2
+    threads: int = 1
 
     def __post_init__(self) -> None:
         if min(self.epochs, self.batch_size, self.threads) < 1:

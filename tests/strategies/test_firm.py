@@ -254,6 +254,38 @@ def test_without_a_retain_client_the_round_works_and_says_so(tmp_path: Path) -> 
     )
 
 
+def test_without_a_list_a_client_that_is_lacking_is_counted(tmp_path: Path) -> None:
+    config = federation(tmp_path, allow_partial=True)
+    nodes = app_nodes(make_client_app(lambda _: config, run_job=job), range(3))
+    strategy = strategy_of(config, tmp_path / "run")
+    strategy.expected, strategy.num_nodes = (), 4
+    strategy.run(TableGrid(nodes))
+    assert stored(tmp_path / "run") == ["f-1", "f-2", "r-1"]
+    (warning,) = strategy.warnings
+    assert "'client 4 of 4'" in warning
+
+
+def test_without_a_list_a_node_that_is_there_and_silent_is_missed(tmp_path: Path) -> None:
+    config = federation(tmp_path)
+    nodes = app_nodes(make_client_app(lambda _: config, run_job=job), range(3))
+    nodes[101] = lambda message: None
+    strategy = strategy_of(config, tmp_path / "run")
+    strategy.expected, strategy.num_nodes = (), None
+    grid = TableGrid(nodes)
+    with pytest.raises(RunError, match=r"'client 3 of 3' .* is its SuperNode running"):
+        strategy.run(grid)
+    assert {message.metadata.message_type for message in grid.sent} == {"query"}
+
+
+def test_without_a_list_more_clients_than_expected_are_refused(tmp_path: Path) -> None:
+    config = federation(tmp_path)
+    nodes = app_nodes(make_client_app(lambda _: config, run_job=job), range(3))
+    strategy = strategy_of(config, tmp_path / "run")
+    strategy.expected, strategy.num_nodes = (), 2
+    with pytest.raises(RunError, match=r"3 clients .*f-1, f-2, r-1.* the run expects 2"):
+        strategy.run(TableGrid(nodes))
+
+
 def test_flowers_own_start_gives_the_same_update(
     tmp_path: Path, shared_run: tuple[RunConfig, str]
 ) -> None:
