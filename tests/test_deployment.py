@@ -136,7 +136,6 @@ def test_by_hand_on_ray_and_deployed_a_run_gives_the_same_bits(
     deployment.start(config.clients)
     deployment.flwr_run(unlisted, deployed, limit_s=240)
 
-    assert deployment.statuses() == ["finished:completed"]
     for name in ("config.yaml", "events.jsonl", "report.json", "report.md"):
         assert (deployed / name).is_file(), name
     report = json.loads((deployed / "report.json").read_text())
