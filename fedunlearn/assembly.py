@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fedunlearn import __version__
+from fedunlearn.absence import absentees
 from fedunlearn.aggregation import MergeReport
 from fedunlearn.config.schema import RunConfig
 from fedunlearn.events import read_events
@@ -23,12 +24,10 @@ from fedunlearn.report import (
     RunFacts,
     SweepPoint,
 )
-from fedunlearn.rounds import ClientFailure
 from fedunlearn.scores import SetReport, leading_metric, setting
 from fedunlearn.summary import ClientSummary
 from fedunlearn.sweeping import Finding
 
-_ABSENCE_EVENTS = ("client_absent", "client_failed", "client_missing")
 _STACK = ("flwr", "ray", "torch", "transformers", "peft")
 _FEW = 50
 
@@ -57,7 +56,11 @@ def build_report(
     log = read_events(events) if events.is_file() else []
     settings = [setting(f.trial.merge, f.trial.gamma, f.sets, metric=metric) for f in findings]
     references = [name for name, chosen in config.merges.items() if chosen.method == "firm"]
-    missing = _missing(log, received={summary.meta.client_id for summary in summaries})
+    received = {summary.meta.client_id for summary in summaries}
+    missing = tuple(
+        MissingClient(f.client_id, f.role, f.domain, f.reason, f.consequence)
+        for f in absentees(events, received)
+    )
     said = [
         *(text for text in warnings if not any(m.consequence in text for m in missing)),
         *(text for finding in configured.values() for text in finding.report.warnings),
@@ -117,21 +120,6 @@ def _client(summary: ClientSummary) -> ClientReport:
 
 def _num_bytes(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-
-
-def _missing(log: Sequence[Mapping[str, Any]], *, received: set[str]) -> tuple[MissingClient, ...]:
-    """Clients that the log says did not deliver, each once, by id."""
-    failures = {
-        event["client_id"]: ClientFailure(
-            event["client_id"], event["role"], event["domain"], event["reason"]
-        )
-        for event in log
-        if event["event"] in _ABSENCE_EVENTS and event["client_id"] not in received
-    }
-    return tuple(
-        MissingClient(f.client_id, f.role, f.domain, f.reason, f.consequence)
-        for _, f in sorted(failures.items())
-    )
 
 
 def merge_row(report: MergeReport) -> MergeReportRow:

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from fedunlearn.absence import absentees
 from fedunlearn.aggregation import merge_summaries, parse_epsilon, read_merge, write_merge
 from fedunlearn.assembly import merge_row
 from fedunlearn.config import builtin_configs, check_config, load_config, load_merge
 from fedunlearn.console import TerminalWatcher, show_report, show_table, stderr, stdout
 from fedunlearn.errors import ConfigError, InputError
+from fedunlearn.events import EVENTS_FILE
 from fedunlearn.export import export_adapter, export_model
 from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.models.loading import load_base
@@ -65,9 +67,13 @@ def merge(summaries: Path, out: Path, options: Sequence[str], **chosen: object) 
     """
     chosen["epsilon"] = parse_epsilon(str(chosen["epsilon"]))
     settings = load_merge({**chosen, "options": dict(_pair(text) for text in options)})
-    result = merge_summaries(open_summaries(summaries_folder(summaries)), settings)
+    folder = summaries_folder(summaries)
+    opened = open_summaries(folder)
+    result = merge_summaries(opened, settings)
     write_merge(result, out)
-    for warning in result.report.warnings:
+    absent = absentees(folder.parent / EVENTS_FILE, {one.meta.client_id for one in opened})
+    notes = [f"{failure}; {failure.consequence}" for failure in absent]
+    for warning in (*notes, *result.report.warnings):
         stderr().print(f"warning: {warning}", markup=False)
     row = merge_row(result.report)
     stdout().print(

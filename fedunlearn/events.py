@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+EVENTS_FILE = "events.jsonl"
+
 Listener = Callable[[str, Mapping[str, Any]], None]
 """Called with each event's name and fields, e.g. to move a progress bar."""
 

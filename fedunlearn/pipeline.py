@@ -12,6 +12,7 @@ from fedunlearn.aggregation import write_merge
 from fedunlearn.assembly import build_report
 from fedunlearn.config import RunConfig, check_files, to_yaml
 from fedunlearn.evaluation import read_bank
+from fedunlearn.events import EVENTS_FILE
 from fedunlearn.models.loading import load_base
 from fedunlearn.plots import write_plot
 from fedunlearn.progress import Silent, Watcher
@@ -107,7 +108,7 @@ def finish(
         summaries,
         findings,
         base=base_scores,
-        events=run_dir / "events.jsonl",
+        events=run_dir / EVENTS_FILE,
         warnings=warnings,
     )
     _write(report, run_dir)

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedunlearn.config import RunConfig
 from fedunlearn.errors import FedUnlearnError
-from fedunlearn.events import EventLog, Listener
+from fedunlearn.events import EVENTS_FILE, EventLog, Listener
 from fedunlearn.pipeline import finish, prepare
 from fedunlearn.rounds import RoundRules
 from fedunlearn.run_keys import config_of, folder_of
@@ -65,7 +65,7 @@ def federate(
         deadline_s=config.federation.deadline_s,
         allow_partial=config.federation.allow_partial,
     )
-    events = EventLog(run_dir / "events.jsonl", clock=time.time, listener=listener)
+    events = EventLog(run_dir / EVENTS_FILE, clock=time.time, listener=listener)
     strategy = FirmStrategy(
         config.instructions(),
         run_dir=run_dir,

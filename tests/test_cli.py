@@ -1,3 +1,5 @@
+import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -176,6 +178,23 @@ def test_a_budget_on_the_command_line_is_the_same_float(
     assert call("merge", run_dir / "summaries", *arguments) == 0
     report = read_merge(tmp_path / "m").report
     assert report.epsilon == report.alpha == 1e-5
+
+
+def test_merge_after_a_partial_round_says_whose_data_is_missing(
+    run_dir: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    folder = shutil.copytree(run_dir, tmp_path / "partial")
+    failed = {"role": "forget", "domain": "brewing", "reason": "the disk is full"}
+    with (folder / "events.jsonl").open("a", encoding="utf-8") as log:
+        for client_id in ("brewing-9", "brewing-0"):
+            event = {"time": 0, "event": "client_failed", "client_id": client_id, **failed}
+            log.write(json.dumps(event) + "\n")
+    assert call("merge", folder, "--out", tmp_path / "merged") == 0
+    said = capsys.readouterr().err
+    assert "brewing-9" in said
+    assert "the disk is full" in said
+    assert "not unlearned" in said
+    assert "brewing-0" not in said, "its summary is there"
 
 
 def test_merge_takes_a_methods_hyperparameters(run_dir: Path, tmp_path: Path) -> None:

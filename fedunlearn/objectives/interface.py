@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -50,7 +50,7 @@ class Objective(ABC):
         """Names from which the objective's own randomness is derived."""
         return (client_id, domain)
 
-    def bind(self, generator: torch.Generator, hidden_size: int) -> Self:
+    def bind(self, generator: torch.Generator, hidden_size: int) -> "Objective":
         """Return the objective with its random parts drawn; most have none."""
         return self
 

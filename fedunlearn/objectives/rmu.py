@@ -4,7 +4,7 @@ In FIRM a forget client optimises forgetting only; retention is the retain clien
 server's part, so RMU's second term, on retained data, does not appear here.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -28,13 +28,15 @@ class RMU(Objective):
             first release).
         share: whose clients share ``u``: those of a ``domain`` (so that pooling adds up one
             direction; the default) or each ``client`` its own.
-        control: the vector, drawn by :meth:`bind`; never set by hand.
     """
 
     layer: int = 7
     steering: float = 20.0
     share: Literal["domain", "client"] = "domain"
-    control: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.layer < 0:
+            raise ValueError(f"layer must be >= 0, got {self.layer}")
 
     @property
     def hidden_layer(self) -> int | None:
@@ -45,19 +47,45 @@ class RMU(Objective):
         """The domain alone when its clients share the direction."""
         return (domain,) if self.share == "domain" else (client_id, domain)
 
-    def bind(self, generator: torch.Generator, hidden_size: int) -> "RMU":
+    def bind(self, generator: torch.Generator, hidden_size: int) -> "SteeredRMU":
         """Draw the direction ``u``."""
         direction = torch.rand(hidden_size, generator=generator)
-        return replace(self, control=tuple((direction / direction.norm()).tolist()))
+        return SteeredRMU(self.layer, self.steering * direction / direction.norm())
+
+    def __call__(self, inputs: ObjectiveInputs) -> Tensor:
+        """There is no loss before a direction is drawn.
+
+        Raises:
+            ValueError: always; call what :meth:`bind` returns.
+        """
+        raise ValueError("RMU steers towards a random direction: bind it to a generator first")
+
+
+@dataclass(frozen=True, eq=False)
+class SteeredRMU(Objective):
+    """RMU with its direction drawn.
+
+    Attributes:
+        layer: the steered block.
+        target: ``c u``, shape (H,), float32.
+    """
+
+    layer: int
+    target: Tensor
+
+    @property
+    def hidden_layer(self) -> int | None:
+        """The steered block."""
+        return self.layer
 
     def __call__(self, inputs: ObjectiveInputs) -> Tensor:
         """Mean squared distance to the target over the batch's real tokens.
 
         Raises:
-            ValueError: called before :meth:`bind`, or without hidden states.
+            ValueError: the hidden states are missing.
         """
-        if inputs.hidden is None or inputs.hidden_mask is None or not self.control:
-            raise ValueError("RMU needs hidden states, their mask and a drawn control vector")
-        target = self.steering * inputs.hidden.new_tensor(self.control)
+        if inputs.hidden is None or inputs.hidden_mask is None:
+            raise ValueError("RMU needs hidden states and their mask")
+        target = self.target.to(inputs.hidden.device)
         distance = (inputs.hidden.float() - target).square().mean(-1)
         return distance[inputs.hidden_mask].mean()

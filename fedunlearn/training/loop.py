@@ -57,6 +57,10 @@ class TrainingSettings:
             raise ValueError("epochs, batch_size and gradient_accumulation must be >= 1")
         if self.learning_rate <= 0 or self.max_grad_norm <= 0 or self.max_length < 2:
             raise ValueError("learning_rate and max_grad_norm must be > 0, max_length >= 2")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay must be >= 0, got {self.weight_decay}")
+        if self.stop_at_loss is not None and self.stop_at_loss <= 0:
+            raise ValueError(f"stop_at_loss must be > 0 or null, got {self.stop_at_loss}")
         if not 0 <= self.warmup_ratio < 1:
             raise ValueError(f"warmup_ratio must be in [0, 1), got {self.warmup_ratio}")
 

@@ -119,7 +119,7 @@ def test_npo_without_a_reference_says_so() -> None:
 def test_rmu_is_the_mean_square_distance_over_real_tokens() -> None:
     rmu = RMU(steering=2.0).bind(generator(4), 8)
     batch = inputs()
-    target = 2.0 * torch.tensor(rmu.control, dtype=torch.float64)
+    target = rmu.target.double()
     assert target.norm().item() == pytest.approx(2.0)
     distances = [
         ((batch.hidden[b, s].double() - target) ** 2).mean()  # type: ignore[index]
@@ -136,5 +136,5 @@ def test_rmu_direction_is_shared_by_the_domain_unless_asked() -> None:
     assert shared.seed_key("a", "bio") == shared.seed_key("b", "bio")
     assert own.seed_key("a", "bio") != own.seed_key("b", "bio")
     assert shared.seed_key("a", "bio") != shared.seed_key("a", "cyber")
-    with pytest.raises(ValueError, match="control vector"):
+    with pytest.raises(ValueError, match="bind it"):
         RMU()(inputs())

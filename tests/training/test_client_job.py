@@ -10,7 +10,7 @@ from fedunlearn.errors import DataError, InputError, RunError
 from fedunlearn.models.adapters import LoraSettings
 from fedunlearn.models.loading import fingerprint
 from fedunlearn.models.patching import applied
-from fedunlearn.objectives import RMU
+from fedunlearn.objectives.rmu import SteeredRMU
 from fedunlearn.summary import ClientSummary, load_summary, save_summary
 from fedunlearn.training.client_job import (
     ClientIdentity,
@@ -109,15 +109,17 @@ def test_seed_round_and_name_each_change_the_adapter(tmp_path: Path) -> None:
 def test_rmu_s_direction_is_fixed_by_the_seed_and_shared_by_the_domain_unless_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[float, ...]] = []
+    seen: list[list[float]] = []
 
-    def watched(model: object, examples: object, objective: RMU, **rest: object) -> TrainingFacts:
-        seen.append(objective.control)
+    def watched(
+        model: object, examples: object, objective: SteeredRMU, **rest: object
+    ) -> TrainingFacts:
+        seen.append(objective.target.tolist())
         return train(model, examples, objective, **rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr("fedunlearn.training.client_job.train", watched)
 
-    def direction(name: str, *, seed: int = 3, share: str = "domain") -> tuple[float, ...]:
+    def direction(name: str, *, seed: int = 3, share: str = "domain") -> list[float]:
         rmu = TrainingSettings(objective={"name": "rmu", "layer": 1, "share": share}, epochs=1)
         chosen = instructions(forget=rmu, seed=seed)
         run_client_job(pocket_model(), identity(tmp_path, name=name), chosen)
