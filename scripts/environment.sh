@@ -3,8 +3,8 @@
 # use_environment EXTRAS    e.g. use_environment "[test]"; "" for the package alone
 #
 # An active virtual environment is used, else .venv is made. Nothing is installed again while
-# pyproject.toml stays the same. PyTorch is installed first and alone, unless it is there: asked
-# for together with the rest, pip may choose a build of several gigabytes.
+# pyproject.toml and constraints.txt stay the same. PyTorch is installed first and alone, unless it is there: asked
+# for together with the rest, pip may choose another build. constraints.txt pins the rest.
 
 TORCH="torch==2.13.0"
 
@@ -29,10 +29,10 @@ use_environment() {
     fi
     PYTHON="$environment/bin/python"
     stamp="$environment/.fedunlearn${extras}"
-    made_from="$PWD $(cksum <pyproject.toml)"
+    made_from="$PWD $(cat pyproject.toml constraints.txt | cksum)"
     if [ "$(cat "$stamp" 2>/dev/null)" != "$made_from" ]; then
         "$PYTHON" -c 'import torch' 2>/dev/null || "$PYTHON" -m pip install --quiet "$TORCH"
-        "$PYTHON" -m pip install --quiet --editable ".$extras"
+        "$PYTHON" -m pip install --quiet --constraint constraints.txt --editable ".$extras"
         echo "$made_from" >"$stamp"
     fi
     export PATH="$environment/bin:$PATH"
