@@ -181,6 +181,7 @@ class _Scorer:
         self._device = base.device
         self._chosen = chosen
         self._total, self._done, self._progress = total, 0, progress
+        self._known: dict[Question, tuple[float, int]] = {}
 
     def rouge(self, questions: Sequence[Question]) -> tuple[float, ...]:
         """ROUGE-L recall of each greedy answer."""
@@ -216,18 +217,22 @@ class _Scorer:
         return tuple(correct)
 
     def _likelihoods(self, questions: Sequence[Question]) -> list[tuple[float, int]]:
-        """Summed log-probability and length of each answer, both over its target tokens."""
+        """Summed log-probability and length of each answer, both over its target tokens.
+
+        A right answer is also one of its question's choices: it is computed once.
+        """
+        fresh = list(dict.fromkeys(q for q in questions if q not in self._known))
         examples = [
             encode_record(self._tokenizer, question, max_length=self._chosen.max_length)
-            for question in questions
+            for question in fresh
         ]
-        found: list[tuple[float, int]] = [(0.0, 1)] * len(examples)
         lengths = [len(example.input_ids) for example in examples]
         for part in _by_length(lengths, self._chosen.batch_size):
             sums = self._sequence_log_probs([examples[i] for i in part])
             for i, log_prob in zip(part, sums.tolist(), strict=True):
-                found[i] = (log_prob, sum(label != IGNORED for label in examples[i].labels))
-        return found
+                count = sum(label != IGNORED for label in examples[i].labels)
+                self._known[fresh[i]] = (log_prob, count)
+        return [self._known[question] for question in questions]
 
     @torch.no_grad()
     def _sequence_log_probs(self, examples: Sequence[Example]) -> Tensor:

@@ -10,9 +10,9 @@ _DEFAULTS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # client_gpus=0 keeps clients off the GPU
     # Ray prints these whatever its log level; the round reports such clients itself
     "RAY_DEDUP_LOGS_SKIP_REGEX": r"Task ClientAppActor\.|A worker died or was killed",
-    # Threads of PyTorch that wait for one another sleep instead of spinning: on a machine with
-    # other work, spinning made the same evaluation 15 to 25 times slower.
-    "OMP_WAIT_POLICY": "PASSIVE",
+    # Threads of PyTorch that wait for one another soon sleep instead of spinning on: on a machine
+    # with other work, spinning made the same evaluation 15 to 25 times slower.
+    "GOMP_SPINCOUNT": "10000",
     "TOKENIZERS_PARALLELISM": "false",  # a simulated client has the threads it was given
 }
 
