@@ -11,7 +11,7 @@ _DEFAULTS = {
     # Ray prints these whatever its log level; the round reports such clients itself
     "RAY_DEDUP_LOGS_SKIP_REGEX": r"Task ClientAppActor\.|A worker died or was killed",
     # Threads of PyTorch that wait for one another soon sleep instead of spinning on: on a machine
-    # with other work, spinning made the same evaluation 15 to 25 times slower.
+    # with other work, spinning makes short tensor operations many times slower.
     "GOMP_SPINCOUNT": "10000",
     "TOKENIZERS_PARALLELISM": "false",  # a simulated client has the threads it was given
 }

@@ -6,12 +6,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from fedunlearn.errors import InputError
 from fedunlearn.matching import Comparison
 from fedunlearn.scores import Metric, SetReport
-from fedunlearn.storage import read_json, replace_json
+from fedunlearn.storage import read_typed, replace_json
 
 FORMAT_VERSION = 1
 REPORT_JSON, REPORT_MARKDOWN = "report.json", "report.md"
@@ -172,12 +171,4 @@ def read_report(run_dir: Path) -> Report:
     Raises:
         InputError: there is none, or it is not one of this version.
     """
-    path = run_dir / REPORT_JSON
-    try:
-        return _ADAPTER.validate_python(read_json(path))
-    except ValidationError as fault:
-        first = fault.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"{path} is not a report of this version: {where}: {first['msg']}"
-        ) from None
+    return read_typed(run_dir / REPORT_JSON, _ADAPTER)

@@ -1,7 +1,13 @@
 """Files and folders that are there whole or not at all."""
 
 from fedunlearn.storage.folders import atomic_folder, claim_folder
-from fedunlearn.storage.json_files import read_json, replace_json, to_json, write_json
+from fedunlearn.storage.json_files import (
+    read_json,
+    read_typed,
+    replace_json,
+    to_json,
+    write_json,
+)
 from fedunlearn.storage.tensor_files import TensorFile, write_tensors
 
 __all__ = [
@@ -9,6 +15,7 @@ __all__ = [
     "atomic_folder",
     "claim_folder",
     "read_json",
+    "read_typed",
     "replace_json",
     "to_json",
     "write_json",

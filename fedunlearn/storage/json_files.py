@@ -4,9 +4,13 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from fedunlearn.errors import InputError
+
+T = TypeVar("T")
 
 
 def to_json(value: object) -> str:
@@ -24,6 +28,21 @@ def replace_json(path: Path, value: object) -> None:
     partial = path.with_name(f".{path.name}.partial")
     write_json(partial, value)
     partial.replace(path)
+
+
+def read_typed(path: Path, schema: TypeAdapter[T]) -> T:
+    """Read a JSON object of a known form.
+
+    Raises:
+        InputError: as :func:`read_json`, or the content is not what this version writes; the
+            text names the first key that differs.
+    """
+    try:
+        return schema.validate_python(read_json(path))
+    except ValidationError as fault:
+        first = fault.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(f"{path} is not of this version: {where}: {first['msg']}") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:

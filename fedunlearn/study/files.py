@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from fedunlearn.errors import InputError
-from fedunlearn.storage import read_json, replace_json
+from fedunlearn.storage import read_typed, replace_json
 from fedunlearn.study.schema import Study
 from fedunlearn.study.text import study_markdown
 
@@ -34,10 +33,4 @@ def read_study(folder: Path) -> Study:
     Raises:
         InputError: there is none, or it is not one of this version.
     """
-    path = folder / COMPARE_JSON
-    try:
-        return _ADAPTER.validate_python(read_json(path))
-    except ValidationError as fault:
-        first = fault.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path} is not of this version: {where}: {first['msg']}") from None
+    return read_typed(folder / COMPARE_JSON, _ADAPTER)

@@ -50,7 +50,8 @@ def wilson(successes: float, n: int, *, confidence: float = 0.95) -> Interval:
     centre = (share + squared / (2 * n)) / (1 + squared / n)
     spread = math.sqrt(squared * (share * (1 - share) / n + squared / (4 * n * n)))
     half = spread / (1 + squared / n)
-    return Interval(max(0.0, centre - half), min(1.0, centre + half))
+    # In exact arithmetic the ends enclose the share; at 0 and n one of them equals it.
+    return Interval(max(0.0, min(centre - half, share)), min(1.0, max(centre + half, share)))
 
 
 def resampled_means(scores: Array, *, resamples: int, generator: torch.Generator) -> Array:
