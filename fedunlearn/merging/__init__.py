@@ -5,15 +5,8 @@ from fedunlearn.merging.firm import Firm
 from fedunlearn.merging.firm_matched import FirmMatched
 from fedunlearn.merging.fisher import FisherMerge
 from fedunlearn.merging.fulm import Fulm, FulmMean
-from fedunlearn.merging.interface import (
-    MERGE_METHODS,
-    Contribution,
-    MergeMethod,
-    Participants,
-    Source,
-    TensorInputs,
-    settle,
-)
+from fedunlearn.merging.inputs import Contribution, Participants, Source, TensorInputs
+from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, RowMerge, settle
 from fedunlearn.merging.knots import Knots
 from fedunlearn.merging.task_arithmetic import TaskArithmetic
 from fedunlearn.merging.ties import Ties
@@ -31,6 +24,7 @@ __all__ = [
     "Knots",
     "MergeMethod",
     "Participants",
+    "RowMerge",
     "Source",
     "Sum",
     "TaskArithmetic",
