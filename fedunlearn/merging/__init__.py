@@ -6,7 +6,13 @@ from fedunlearn.merging.firm_matched import FirmMatched
 from fedunlearn.merging.fisher import FisherMerge
 from fedunlearn.merging.fulm import Fulm, FulmMean
 from fedunlearn.merging.inputs import Contribution, Participants, Source, TensorInputs
-from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, RowMerge, settle
+from fedunlearn.merging.interface import (
+    MERGE_METHODS,
+    MergeMethod,
+    RowMerge,
+    settle,
+    settle_by,
+)
 from fedunlearn.merging.knots import Knots
 from fedunlearn.merging.task_arithmetic import TaskArithmetic
 from fedunlearn.merging.ties import Ties
@@ -32,4 +38,5 @@ __all__ = [
     "Ties",
     "Uniform",
     "settle",
+    "settle_by",
 ]

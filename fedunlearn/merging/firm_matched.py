@@ -37,11 +37,7 @@ class FirmMatched(MergeMethod):
 
     def survey(self, inputs: TensorInputs) -> Tensor:
         """Squared norms of both merges, and the number of weights on which the masks differ."""
-        parts = [
-            (square_sum(_FISHER.rows(block)), square_sum(_UNIFORM.rows(block)), _mismatches(block))
-            for block in inputs.blocks()
-        ]
-        return torch.tensor(parts, dtype=torch.float64).sum(0)
+        return torch.tensor(list(inputs.each_block(_compare)), dtype=torch.float64).sum(0)
 
     def settled(self, total: Tensor) -> MergeMethod:
         """Take the factor from the sums."""
@@ -75,6 +71,10 @@ class _Rescaled(MergeMethod):
 
     def rows(self, block: TensorInputs) -> Tensor:
         return _UNIFORM.rows(block).double().mul_(self.scale).to(torch.float32)
+
+
+def _compare(block: TensorInputs) -> tuple[float, float, int]:
+    return square_sum(_FISHER.rows(block)), square_sum(_UNIFORM.rows(block)), _mismatches(block)
 
 
 def _mismatches(block: TensorInputs) -> int:

@@ -14,7 +14,13 @@ from torch import Tensor
 
 from fedunlearn.merging.inputs import Participants, TensorInputs
 from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, RowMerge
-from fedunlearn.merging.ties import Scope, check_density, disjoint_mean, trimmed_updates
+from fedunlearn.merging.ties import (
+    Scope,
+    check_density,
+    disjoint_mean,
+    survey_magnitudes,
+    trimmed_updates,
+)
 from fedunlearn.roles import Role
 from fedunlearn.settings import settings
 from fedunlearn.tensors.clustering import Linkage, cluster, cosine_similarity, gram
@@ -96,9 +102,7 @@ class _ClusteredFulm(MergeMethod):
         return self.chosen.scope == "model" and not self.trimming.known
 
     def survey(self, inputs: TensorInputs) -> Tensor:
-        return self.trimming.survey_all(
-            [c.task_vector for c in block.taking(self.chosen.clients)] for block in inputs.blocks()
-        )
+        return survey_magnitudes(self.trimming, self.chosen.clients, inputs)
 
     def settled(self, total: Tensor) -> MergeMethod:
         return replace(self, trimming=self.trimming.settled(total))

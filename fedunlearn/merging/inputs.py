@@ -9,10 +9,12 @@ a block must know of the whole tensor, such as a threshold, is found once and re
 import logging
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, TypeVar, cast
+from threading import RLock
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -23,6 +25,7 @@ from fedunlearn.tensors.fisher import FisherCut, cut_fisher, pool
 from fedunlearn.tensors.low_rank import LowRank
 from fedunlearn.tensors.selection import kept_count, select, strided
 from fedunlearn.tensors.sums import BLOCK, blocks
+from fedunlearn.tensors.threads import in_threads
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +121,7 @@ class TensorInputs:
     whole: "TensorInputs | None" = None
     rows: slice = field(default_factory=lambda: slice(None))
     _known: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False)
+    _lock: AbstractContextManager[Any] = field(default_factory=RLock, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Sort the contributions.
@@ -142,12 +146,19 @@ class TensorInputs:
         """Shape of the tensor or block, (rows, d_in)."""
         return self.contributions[0].update.shape
 
-    def blocks(self) -> Iterator["TensorInputs"]:
-        """Cut into blocks of rows, of a size that depends on the shape alone."""
+    def row_blocks(self) -> list[slice]:
+        """Blocks of rows to work on together; their size depends on the shape alone."""
         height, width = self.shape
-        for rows in blocks(height, max(1, BLOCK // width)):
-            parts = tuple(client.rows(rows) for client in self.contributions)
-            yield replace(self, contributions=parts, whole=self, rows=rows)
+        return list(blocks(height, max(1, BLOCK // width)))
+
+    def block(self, rows: slice) -> "TensorInputs":
+        """Cut out a block of rows."""
+        parts = tuple(client.rows(rows) for client in self.contributions)
+        return replace(self, contributions=parts, whole=self, rows=rows)
+
+    def each_block(self, work: Callable[["TensorInputs"], T]) -> Iterator[T]:
+        """Apply ``work`` to every block of rows, in several threads; results in their order."""
+        return in_threads(lambda rows: work(self.block(rows)), self.row_blocks())
 
     def of(self, role: Role) -> tuple[Contribution, ...]:
         """Contributions of one role."""
@@ -233,9 +244,10 @@ class TensorInputs:
         self, key: tuple[Hashable, ...], find: Callable[["TensorInputs", Sequence[str]], T]
     ) -> T:
         whole = self.whole or self
-        if key not in whole._known:
-            whole._known[key] = find(whole, cast(Sequence[str], key[1]))
-        return cast(T, whole._known[key])
+        with whole._lock:  # blocks that several threads work on ask for the same
+            if key not in whole._known:
+                whole._known[key] = find(whole, cast(Sequence[str], key[1]))
+            return cast(T, whole._known[key])
 
     def _named(self, ids: Sequence[str]) -> list[Contribution]:
         return [client for client in self.contributions if client.client_id in ids]
@@ -266,7 +278,8 @@ class TensorInputs:
         (client,) = self._named([client_id])
         size = math.prod(self.shape)
         return select(
-            lambda: (client.rows(block.rows).task_vector.abs() for block in self.blocks()),
+            lambda rows: client.rows(rows).task_vector.abs(),
+            self.row_blocks(),
             client.magnitude_sample(),
             size,
             kept_count(size, density),

@@ -64,7 +64,10 @@ class MergeMethod(ABC):
         return {}
 
     def on(self, inputs: TensorInputs) -> RowMerge:
-        """Find out what must be known of the whole tensor; return how its rows are merged."""
+        """Find out what must be known of the whole tensor; return how its rows are merged.
+
+        What is returned is called from several threads.
+        """
         return self.rows
 
     def rows(self, block: TensorInputs) -> Tensor:
@@ -80,8 +83,12 @@ class MergeMethod(ABC):
             return settle(self, lambda: [inputs])(inputs)
         merge = self.on(inputs)
         merged = torch.empty(inputs.shape)
-        for block in inputs.blocks():
+
+        def fill(block: TensorInputs) -> None:
             merged[block.rows] = merge(block)
+
+        for _ in inputs.each_block(fill):
+            pass
         return merged
 
 
@@ -95,8 +102,15 @@ def settle(method: MergeMethod, every: Callable[[], Iterable[TensorInputs]]) -> 
     Returns:
         A method whose call is the raw merge of any of the tensors. Sums are float64.
     """
+    return settle_by(method, lambda surveying: (surveying.survey(one) for one in every()))
+
+
+def settle_by(
+    method: MergeMethod, surveys: Callable[[MergeMethod], Iterable[Tensor]]
+) -> MergeMethod:
+    """As :func:`settle`, for whoever makes the surveys of all tensors himself."""
     while method.surveys:
-        parts = (method.survey(inputs).to(torch.float64) for inputs in every())
+        parts = (part.to(torch.float64) for part in surveys(method))
         total = next(iter(parts)).clone()
         for part in parts:
             total += part

@@ -97,9 +97,7 @@ class _WholeModelTies(MergeMethod):
     def survey(self, inputs: TensorInputs) -> Tensor:
         if self.thresholds.known:
             return torch.tensor(_balance(self.chosen, self._cuts, inputs), dtype=torch.float64)
-        return self.thresholds.survey_all(
-            [c.task_vector for c in block.taking(self.chosen.clients)] for block in inputs.blocks()
-        )
+        return survey_magnitudes(self.thresholds, self.chosen.clients, inputs)
 
     def settled(self, total: Tensor) -> MergeMethod:
         if self.thresholds.known:
@@ -137,12 +135,22 @@ def _majority(chosen: Ties, cuts: Sequence[float], inputs: TensorInputs) -> int:
 
 def _balance(chosen: Ties, cuts: Sequence[float], inputs: TensorInputs) -> float:
     """How many more coordinates elect plus than minus."""
-    balance = 0.0
-    for block in inputs.blocks():
+
+    def of_block(block: TensorInputs) -> float:
         trimmed = trimmed_updates(block.taking(chosen.clients), cuts)
-        if trimmed:
-            balance += total(net_sign(trimmed).reshape(-1)).item()
-    return balance
+        return total(net_sign(trimmed).reshape(-1)).item() if trimmed else 0.0
+
+    return sum(inputs.each_block(of_block))
+
+
+def survey_magnitudes(
+    thresholds: Thresholds, clients: Participants, inputs: TensorInputs
+) -> Tensor:
+    """One pass over a tensor towards each client's threshold over the whole model."""
+    counts = inputs.each_block(
+        lambda block: thresholds.survey([c.task_vector for c in block.taking(clients)])
+    )
+    return torch.stack(list(counts)).sum(0)
 
 
 def trimmed_updates(clients: Sequence[Contribution], cuts: Sequence[float]) -> list[Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedunlearn.tensors.low_rank import LowRank
-from fedunlearn.tensors.sums import blocks, total, widened
+from fedunlearn.tensors.sums import inner_product
 
 Linkage = Literal["single", "average", "complete"]
 """Similarity of two clusters: of their most alike members, the mean, or of the least alike."""
@@ -25,11 +25,10 @@ def gram(vectors: Sequence[Tensor | LowRank]) -> Tensor:
     dense = [v.dense() if isinstance(v, LowRank) else v for v in vectors]
     flat = [vector.reshape(-1) for vector in dense]
     found = torch.zeros(len(flat), len(flat), dtype=torch.float64)
-    for part in blocks(flat[0].numel() if flat else 0):
-        for i, one in enumerate(flat):
-            for j in range(i + 1):
-                found[i, j] += total(widened(one[part]).mul_(flat[j][part]))
-    return found.tril() + found.tril(-1).T
+    for i, one in enumerate(flat):
+        for j, other in enumerate(flat[: i + 1]):
+            found[i, j] = found[j, i] = inner_product(one, other)
+    return found
 
 
 def _gram_of_products(products: Sequence[LowRank]) -> Tensor:

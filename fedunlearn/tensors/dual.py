@@ -16,13 +16,14 @@ concave, with gradient ``b_k(X(lambda)) - epsilon_k`` and negative Hessian eq. 2
 Inputs stay in their own dtype; every sum is float64, over blocks of fixed size.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedunlearn.tensors.sums import BLOCK, blocks, total, widened
+from fedunlearn.tensors.sums import BLOCK, blocks, sum_of, total, widened
+from fedunlearn.tensors.threads import in_threads
 
 _GRAM_LENGTH = 1 << 12
 """Coordinates summed in one small matrix product."""
@@ -44,9 +45,9 @@ def damage(update: Tensor, fisher: Tensor) -> float:
     if update.shape != fisher.shape:
         raise ValueError(f"shapes {tuple(update.shape)} and {tuple(fisher.shape)} differ")
     flat, weights = update.reshape(-1), fisher.reshape(-1)
-    found = torch.zeros((), dtype=torch.float64, device=update.device)
-    for part in blocks(flat.numel()):
-        found += total(widened(flat[part]).square_().mul_(weights[part]))
+    found = sum_of(
+        lambda part: total(widened(flat[part]).square_().mul_(weights[part])), flat.numel()
+    )
     return 0.5 * found.item()
 
 
@@ -56,7 +57,7 @@ class Solution:
 
     Attributes:
         update: eq. 8 before rounding, shape (n,), float64.
-        damages: b_k of it, shape (m,), float64, on the CPU.
+        damages: b_k of it, shape (m,), float64.
         stationarity: eq. 16's residual, largest entry relative to the largest of X_base.
     """
 
@@ -72,7 +73,7 @@ class Dual:
     Attributes:
         base: shape (n,), float32.
         fishers: shape (m, n), float32, non-negative.
-        budgets: shape (m,), float64, positive, on the CPU.
+        budgets: shape (m,), float64, positive.
     """
 
     base: Tensor
@@ -80,48 +81,52 @@ class Dual:
     budgets: Tensor
 
     def damages(self, multipliers: Tensor) -> Tensor:
-        """Return b_k(X(lambda)) for every client, shape (m,), float64, on the CPU."""
-        found = torch.zeros(len(self.budgets), dtype=torch.float64, device=self.base.device)
-        for base, fishers, shrink in self._shrunk(multipliers):
-            found += total(fishers.mul_(base.div_(shrink).square_()))
-        return 0.5 * found.cpu()
+        """Return b_k(X(lambda)) for every client, shape (m,), float64."""
+
+        def of(part: slice) -> Tensor:
+            base, fishers, shrink = self._shrunk(part, multipliers)
+            return total(fishers.mul_(base.div_(shrink).square_()))
+
+        return 0.5 * self._sum(of)
 
     def damages_and_curvature(self, multipliers: Tensor) -> tuple[Tensor, Tensor]:
         """Return the damages and the negative Hessian of the dual (eq. 20), one pass.
 
         Returns:
-            Shapes (m,) and (m, m), float64, on the CPU.
+            Shapes (m,) and (m, m), float64.
         """
-        m = len(self.budgets)
-        found = torch.zeros(m, dtype=torch.float64, device=self.base.device)
-        curvature = torch.zeros(m, m, dtype=torch.float64, device=self.base.device)
-        for base, fishers, shrink in self._shrunk(multipliers):
+
+        def of(part: slice) -> Tensor:
+            base, fishers, shrink = self._shrunk(part, multipliers)
             weighted = fishers * base.div_(shrink).square_()
-            found += total(weighted)
-            curvature += _products(weighted.div_(shrink), fishers)
-        return 0.5 * found.cpu(), curvature.cpu()
+            damages = total(weighted)
+            return torch.cat([damages[:, None], _products(weighted.div_(shrink), fishers)], dim=1)
+
+        found = self._sum(of)
+        return 0.5 * found[:, 0], found[:, 1:]
 
     def damage_of(self, client: int, multipliers: Tensor) -> float:
         """Return b_k(X(lambda)) for one client."""
-        found = torch.zeros((), dtype=torch.float64, device=self.base.device)
-        for base, fishers, shrink in self._shrunk(multipliers):
-            found += total(base.div_(shrink).square_().mul_(fishers[client]))
-        return 0.5 * found.item()
+
+        def of(part: slice) -> Tensor:
+            base, fishers, shrink = self._shrunk(part, multipliers)
+            return total(base.div_(shrink).square_().mul_(fishers[client]))
+
+        return 0.5 * self._sum(of).item()
 
     def recover(self, multipliers: Tensor) -> Solution:
         """Return X(lambda) of eq. 8 before rounding, with its damages and residual, one pass."""
-        update = torch.empty(self.base.shape, dtype=torch.float64, device=self.base.device)
-        found = torch.zeros(len(self.budgets), dtype=torch.float64, device=self.base.device)
-        worst = torch.zeros((), dtype=torch.float64, device=self.base.device)
-        largest = torch.zeros((), dtype=torch.float64, device=self.base.device)
-        for part, (base, fishers, shrink) in zip(
-            self._parts(), self._shrunk(multipliers), strict=True
-        ):
+        update = torch.empty(self.base.shape, dtype=torch.float64)
+
+        def of(part: slice) -> tuple[Tensor, Tensor, Tensor]:
+            base, fishers, shrink = self._shrunk(part, multipliers)
             chosen = update[part].copy_(base).div_(shrink)
-            largest = torch.maximum(largest, base.abs().max())
-            worst = torch.maximum(worst, stationarity(chosen, base, shrink - 1.0))
-            found += total(fishers.mul_(chosen.square()))
-        return Solution(update, 0.5 * found.cpu(), (worst / largest).item())
+            residual = stationarity(chosen, base, shrink - 1.0)
+            return total(fishers.mul_(chosen.square())), residual, base.abs().max()
+
+        damages, residuals, sizes = zip(*in_threads(of, self._parts()), strict=True)
+        worst = torch.stack(residuals).max() / torch.stack(sizes).max()
+        return Solution(update, 0.5 * torch.stack(damages).sum(0), worst.item())
 
     def thinned(self, distance: int) -> "Dual":
         """Return the problem on every ``distance``-th coordinate, its budgets cut in proportion."""
@@ -129,20 +134,22 @@ class Dual:
         share = base.numel() / self.base.numel()
         return Dual(base, self.fishers[:, ::distance].contiguous(), self.budgets * share)
 
-    def _shrunk(self, multipliers: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield blocks of X_base, of F~ and of 1 + s, in float64, the caller's to overwrite."""
-        weights = multipliers.tolist()
-        for part in self._parts():
-            fishers = widened(self.fishers[:, part])
-            shrink = torch.ones_like(fishers[0])
-            for weight, fisher in zip(weights, fishers, strict=True):
-                if weight:
-                    shrink.add_(fisher, alpha=weight)
-            yield widened(self.base[part]), fishers, shrink
+    def _shrunk(self, part: slice, multipliers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Blocks of X_base, of F~ and of 1 + s, in float64, the caller's to overwrite."""
+        fishers = widened(self.fishers[:, part])
+        shrink = torch.ones_like(fishers[0])
+        for weight, fisher in zip(multipliers.tolist(), fishers, strict=True):
+            if weight:
+                shrink.add_(fisher, alpha=weight)
+        return widened(self.base[part]), fishers, shrink
 
-    def _parts(self) -> Iterator[slice]:
+    def _sum(self, term: Callable[[slice], Tensor]) -> Tensor:
+        found = list(in_threads(term, self._parts()))
+        return torch.stack(found).sum(0)
+
+    def _parts(self) -> list[slice]:
         length = max(1, BLOCK // 2 // (len(self.budgets) + 3) // _GRAM_LENGTH) * _GRAM_LENGTH
-        return blocks(self.base.numel(), length)
+        return list(blocks(self.base.numel(), length))
 
 
 def stationarity(update: Tensor, base: Tensor, shrinkage: Tensor) -> Tensor:

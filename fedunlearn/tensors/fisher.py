@@ -106,15 +106,8 @@ def cut_fisher(stack: Sequence[Tensor], *, alpha: float, eps0: float) -> FisherC
     size = height * width
     kept = kept_count(size, alpha)
     sample = pool([strided(fisher.reshape(-1)) for fisher in stack])
-    order = select(
-        lambda: (
-            pool([fisher[rows] for fisher in stack])
-            for rows in blocks(height, max(1, BLOCK // width))
-        ),
-        sample,
-        size,
-        kept,
-    )
+    parts = list(blocks(height, max(1, BLOCK // width)))
+    order = select(lambda rows: pool([one[rows] for one in stack]), parts, sample, size, kept)
     if not math.isfinite(order.largest):
         raise ValueError("the Fisher diagonal has a NaN or infinite entry")
     return FisherCut(order.largest, order.kth, eps0)

@@ -1,7 +1,7 @@
 """Finding the k-th largest entry of a tensor, exactly, in one pass over blocks of it."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_BLOCK = 1 << 18
+from fedunlearn.tensors.sums import blocks
+from fedunlearn.tensors.threads import in_threads
+
 SAMPLE = 1 << 18
 """Entries that a sample should have; fewer cost time, never exactness."""
 _MARGIN = 6.0
@@ -76,7 +78,8 @@ def kth_largest(values: Tensor, k: int) -> float:
         k: rank from the top, 1 <= k <= d.
     """
     flat = values.reshape(-1)
-    return select(lambda: flat.split(_BLOCK), strided(flat), flat.numel(), k).kth
+    parts = list(blocks(flat.numel()))
+    return select(flat.__getitem__, parts, strided(flat), flat.numel(), k).kth
 
 
 def strided(flat: Tensor) -> Tensor:
@@ -89,8 +92,14 @@ def stride(size: int) -> int:
     return max(1, size // SAMPLE) | 1
 
 
-def select(blocks: Callable[[], Iterable[Tensor]], sample: Tensor, size: int, k: int) -> Order:
-    """Find the largest and the k-th largest entry of a tensor that comes in blocks.
+def select(
+    read: Callable[[slice], Tensor],
+    parts: Sequence[slice],
+    sample: Tensor,
+    size: int,
+    k: int,
+) -> Order:
+    """Find the largest and the k-th largest entry of a tensor that is read in parts.
 
     A sample gives a narrow bracket that almost surely holds the answer; one pass counts what lies
     above it and gathers what lies inside, and selection in there is cheap. Where the sample
@@ -98,51 +107,57 @@ def select(blocks: Callable[[], Iterable[Tensor]], sample: Tensor, size: int, k:
     speed, never the result.
 
     Args:
-        blocks: starts a pass over all ``size`` entries, in blocks of any shape.
+        read: gives the entries of a part, in any shape; called from several threads.
+        parts: all ``size`` entries together.
         sample: entries of the tensor, or near to such, shape (s,), s >= 1.
         size: number of entries d.
         k: rank from the top, 1 <= k <= d.
     """
     low, high = _bracket(_numpy(sample), size, k)
-    found = _Pass(low, high).over(blocks())
-    if k <= found.num_above:
-        rest = _gathered(blocks(), lambda flat: flat > high)
-        return Order(found.largest, _kth_of(rest, k))
-    if k > found.num_reaching:
-        rest = _gathered(blocks(), lambda flat: flat < low)
-        return Order(found.largest, _kth_of(rest, k - found.num_reaching))
-    inside = found.inside
-    return Order(found.largest, low if inside is None else _kth_of(inside, k - found.num_above))
+    counts = list(in_threads(lambda part: _count(read(part), low, high), parts))
+    # NumPy's maximum lets a NaN through, whichever part it is in.
+    largest = float(np.max([count.largest for count in counts]))
+    num_above = sum(count.above for count in counts)
+    num_reaching = sum(count.reaching for count in counts)
+    if k <= num_above:
+        rest = _gathered(read, parts, lambda flat: flat > high)
+        return Order(largest, _kth_of(rest, k))
+    if k > num_reaching:
+        rest = _gathered(read, parts, lambda flat: flat < low)
+        return Order(largest, _kth_of(rest, k - num_reaching))
+    if low == high:
+        return Order(largest, low)
+    inside = np.concatenate([count.inside for count in counts])
+    return Order(largest, _kth_of(inside, k - num_above))
 
 
-class _Pass:
-    """Counts entries > high and >= low, and gathers those between."""
+@dataclass(frozen=True)
+class _Count:
+    """Of one part: its largest entry, how many are > high and >= low, and those between."""
 
-    def __init__(self, low: float, high: float) -> None:
-        self.low, self.high = low, high
-        self.largest = -math.inf
-        self.num_above = self.num_reaching = 0
-        self._inside: list[Flat] = []
-
-    def over(self, blocks: Iterable[Tensor]) -> "_Pass":
-        for block in blocks:
-            flat = _numpy(block)
-            self.largest = float(np.maximum(self.largest, block.amax().item()))  # NaN stays
-            above, reaching = flat > self.high, flat >= self.low
-            self.num_above += int(np.count_nonzero(above))
-            self.num_reaching += int(np.count_nonzero(reaching))
-            if self.low < self.high:
-                self._inside.append(flat.take(np.flatnonzero(reaching > above)))
-        return self
-
-    @property
-    def inside(self) -> Flat | None:
-        """Entries in the bracket; ``None`` where all of them equal its ends."""
-        return np.concatenate(self._inside) if self._inside else None
+    largest: float
+    above: int
+    reaching: int
+    inside: Flat
 
 
-def _gathered(blocks: Iterable[Tensor], chosen: Callable[[Flat], Flat]) -> Flat:
-    return np.concatenate([flat[chosen(flat)] for flat in map(_numpy, blocks)])
+def _count(part: Tensor, low: float, high: float) -> _Count:
+    flat = _numpy(part)
+    above, reaching = flat > high, flat >= low
+    between = np.flatnonzero(reaching > above) if low < high else np.zeros(0, dtype=np.int64)
+    return _Count(
+        part.amax().item(),
+        int(np.count_nonzero(above)),
+        int(np.count_nonzero(reaching)),
+        flat.take(between),
+    )
+
+
+def _gathered(
+    read: Callable[[slice], Tensor], parts: Sequence[slice], chosen: Callable[[Flat], Flat]
+) -> Flat:
+    flats = in_threads(lambda part: _numpy(read(part)), parts)
+    return np.concatenate([flat[chosen(flat)] for flat in flats])
 
 
 def _kth_of(flat: Flat, k: int) -> float:

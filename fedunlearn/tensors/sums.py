@@ -4,10 +4,12 @@ PyTorch splits a long reduction between its threads, and so rounds differently o
 Here partial sums have a fixed length that one thread adds up.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
+
+from fedunlearn.tensors.threads import in_threads
 
 BLOCK = 1 << 18
 """Entries worked on together: a few such buffers stay in a processor's cache."""
@@ -43,13 +45,28 @@ def total(terms: Tensor) -> Tensor:
     return parts + terms[..., even:].sum(-1)
 
 
+def sum_of(term: Callable[[slice], Tensor], size: int) -> Tensor:
+    """Add up what is computed for each block of ``size`` places, in their order; 0 without any.
+
+    Args:
+        term: of a block, a float64 scalar; called from several threads.
+        size: number of places.
+    """
+    found = torch.zeros((), dtype=torch.float64)
+    for part in in_threads(term, list(blocks(size))):
+        found += part
+    return found
+
+
+def inner_product(one: Tensor, other: Tensor) -> float:
+    """Sum of the products of entries, for vectors of one length and any dtype, in float64."""
+    return sum_of(lambda part: total(widened(one[part]).mul_(other[part])), one.numel()).item()
+
+
 def square_sum(tensor: Tensor) -> float:
-    """Sum of the squared entries of a tensor of any shape and dtype, accumulated in float64."""
+    """Sum of the squared entries of a tensor of any shape and dtype, in float64."""
     flat = tensor.reshape(-1)
-    found = torch.zeros((), dtype=torch.float64, device=tensor.device)
-    for part in blocks(flat.numel()):
-        found += total(widened(flat[part]).square_())
-    return found.item()
+    return sum_of(lambda part: total(widened(flat[part]).square_()), flat.numel()).item()
 
 
 def norm(tensor: Tensor) -> float:

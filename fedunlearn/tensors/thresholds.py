@@ -6,7 +6,7 @@ counts the lower 16 bits below that prefix, which leaves one number.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -38,14 +38,6 @@ class Thresholds:
     def known(self) -> bool:
         """Both passes are done."""
         return self.values is not None
-
-    def survey_all(self, blocks: Iterable[Sequence[Tensor]]) -> Tensor:
-        """Add up :meth:`survey` over blocks of the vectors, at least one."""
-        parts = (self.survey(tensors) for tensors in blocks)
-        counts = next(parts)
-        for part in parts:
-            counts += part
-        return counts
 
     def survey(self, tensors: Sequence[Tensor]) -> Tensor:
         """Count bit patterns in one tensor of each vector, float32; (vectors, patterns) int64."""
