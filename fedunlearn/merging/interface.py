@@ -9,7 +9,6 @@ alike, how long the update is, where a threshold over all entries lies. They *su
 gives a few numbers, which are added up over all tensors, and the sum settles the method.
 """
 
-from abc import ABC
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -24,7 +23,7 @@ RowMerge = Callable[[TensorInputs], Tensor]
 """Merges a block of rows of a tensor: shape (rows, d_in), float32, owned by the caller."""
 
 
-class MergeMethod(ABC):
+class MergeMethod:
     """One merge method: a frozen ``@settings`` class; :meth:`on` and :meth:`rows` are the maths.
 
     The first line of the docstring is what ``fedunlearn list merges`` prints.

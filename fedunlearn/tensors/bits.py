@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-
 _INFINITY = 0x7F80
 """Bit pattern of bfloat16's infinity; positive NaNs lie above, finite numbers below."""
 
@@ -26,7 +25,7 @@ def finite_and_non_negative(tensor: Tensor) -> bool:
     if not tensor.numel():
         return True
     least, largest = tensor.view(torch.int16).aminmax()
-    return 0 <= int(least) and int(largest) < _INFINITY
+    return int(least) >= 0 and int(largest) < _INFINITY
 
 
 def bf16_to_bits(tensor: Tensor) -> NDArray[np.uint16]:

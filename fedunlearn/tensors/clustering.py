@@ -13,6 +13,7 @@ from fedunlearn.tensors.sums import inner_product
 Linkage = Literal["single", "average", "complete"]
 """Similarity of two clusters: of their most alike members, the mean, or of the least alike."""
 
+
 def gram(vectors: Sequence[Tensor | LowRank]) -> Tensor:
     """Return the inner products of matrices of one shape, (n, n), taken in float64.
 
@@ -36,11 +37,9 @@ def _gram_of_products(products: Sequence[LowRank]) -> Tensor:
     left = torch.cat([one.left.double() for one in products], dim=1)
     right = torch.cat([one.right.double() for one in products])
     both = (left.T @ left).mul_(right @ right.T)
+    rows = [part.sum(0) for part in torch.split(both, ranks)]
     return torch.stack(
-        [
-            torch.stack([block.sum() for block in row.split(ranks, dim=1)])
-            for row in both.split(ranks)
-        ]
+        [torch.stack([part.sum() for part in torch.split(row, ranks)]) for row in rows]
     )
 
 

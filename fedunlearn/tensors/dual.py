@@ -188,6 +188,6 @@ def _products(left: Tensor, right: Tensor) -> Tensor:
     if not even:
         return rest
     parts = [
-        one[:, :even].unflatten(1, (-1, _GRAM_LENGTH)).transpose(0, 1) for one in (left, right)
+        one[:, :even].reshape(len(one), -1, _GRAM_LENGTH).transpose(0, 1) for one in (left, right)
     ]
     return torch.bmm(parts[0], parts[1].transpose(1, 2)).sum(0) + rest

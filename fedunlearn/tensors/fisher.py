@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import threshold_
+from torch.nn.functional import threshold
 
 from fedunlearn.tensors.selection import kept_count, select, strided
 from fedunlearn.tensors.sums import BLOCK, blocks
@@ -138,4 +138,4 @@ def keep_from(values: Tensor, least: float) -> Tensor:
         least: >= 0, exactly representable in float32.
     """
     below = float(np.nextafter(np.float32(least), np.float32(-1.0)))
-    return threshold_(values, below, 0.0)
+    return threshold(values, below, 0.0, inplace=True)

@@ -50,7 +50,9 @@ class LowRank:
     @classmethod
     def total(cls, parts: Sequence["LowRank"]) -> "LowRank":
         """Add up: the ranks stand side by side, so that the sum is one product."""
-        return cls(torch.cat([one.left for one in parts], 1), torch.cat([one.right for one in parts]))
+        return cls(
+            torch.cat([one.left for one in parts], 1), torch.cat([one.right for one in parts])
+        )
 
 
 def task_vector(A: Tensor, B: Tensor, scaling: float, *, transposed: bool = False) -> Tensor:

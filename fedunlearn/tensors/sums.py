@@ -4,6 +4,7 @@ PyTorch splits a long reduction between its threads, and so rounds differently o
 Here partial sums have a fixed length that one thread adds up.
 """
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -40,7 +41,7 @@ def total(terms: Tensor) -> Tensor:
     even = size - size % _CHUNK
     if even == 0:
         return terms.sum(-1)
-    parts = terms[..., :even].unflatten(-1, (-1, _CHUNK)).sum(-1)
+    parts = terms[..., :even].reshape(*terms.shape[:-1], -1, _CHUNK).sum(-1)
     parts = total(parts) if parts.shape[-1] > _CHUNK else parts.sum(-1)
     return parts + terms[..., even:].sum(-1)
 
@@ -71,4 +72,4 @@ def square_sum(tensor: Tensor) -> float:
 
 def norm(tensor: Tensor) -> float:
     """Euclidean norm of the entries, accumulated in float64."""
-    return square_sum(tensor) ** 0.5
+    return math.sqrt(square_sum(tensor))

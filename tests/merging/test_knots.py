@@ -65,9 +65,7 @@ def test_the_basis_of_the_output_does_not_matter(seed: int, density: float) -> N
     source = torch.Generator().manual_seed(seed)
     turn = torch.linalg.qr(torch.randn((6, 6), generator=source).double()).Q
     turned = [
-        replace(
-            c, update=LowRank((turn @ c.update.left.double()).float(), c.update.right)
-        )
+        replace(c, update=LowRank((turn @ c.update.left.double()).float(), c.update.right))
         for c in clients
         if isinstance(c.update, LowRank)
     ]

@@ -44,7 +44,7 @@ def test_refuses_what_it_was_not_made_for(tmp_path: Path) -> None:
 
 def test_a_forgotten_tensor_is_named(tmp_path: Path) -> None:
     with (
-        pytest.raises(ValueError, match="1 tensors missing, e.g. 'b'"),
+        pytest.raises(ValueError, match=r"1 tensors missing.*'b'"),
         TensorWriter(tmp_path / "t.safetensors", {"a": (1,), "b": (1,)}) as writer,
     ):
         writer.write("a", torch.ones(1))
@@ -58,9 +58,7 @@ def test_a_fault_of_the_work_is_not_hidden(tmp_path: Path) -> None:
         raise RuntimeError("the work failed")
 
 
-def test_a_full_disk_shows_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_shows_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -99,6 +99,4 @@ def test_a_thinned_problem_has_nearly_the_same_answer() -> None:
     dual = Dual(dual.base, dual.fishers, 0.1 * dual.damages(torch.zeros(2, dtype=torch.float64)))
     thinned = dual.thinned(7)
     assert thinned.base.numel() == 5715
-    torch.testing.assert_close(
-        solve_newton(thinned)[0], solve_newton(dual)[0], rtol=0.1, atol=0.0
-    )
+    torch.testing.assert_close(solve_newton(thinned)[0], solve_newton(dual)[0], rtol=0.1, atol=0.0)
