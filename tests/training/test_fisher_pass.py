@@ -53,10 +53,11 @@ class TwoClassLine(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+        self.line = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.zeros_(self.line.weight).requires_grad_(False)
 
     def forward(self, input_ids: Tensor, **_: object) -> SimpleNamespace:
-        score = self.weight * (4.0 - 8.0 * input_ids.float())
+        score = self.line((4.0 - 8.0 * input_ids.float()).unsqueeze(-1)).squeeze(-1)
         return SimpleNamespace(logits=torch.stack([score, torch.zeros_like(score)], dim=-1))
 
 
@@ -64,8 +65,8 @@ class TwoClassLine(torch.nn.Module):
 def test_squares_do_not_cancel_where_gradients_do(num_sequences: int) -> None:
     pair = [Example((0, 0), (IGNORED, 0)), Example((1, 0), (IGNORED, 0))]
     chosen = FisherSettings(num_sequences=num_sequences, targets="answer")
-    fisher = estimate_fisher(TwoClassLine(), pair, ["weight"], chosen=chosen)
-    assert fisher["weight"].item() == 4.0
+    fisher = estimate_fisher(TwoClassLine(), pair, ["line.weight"], chosen=chosen)
+    assert fisher["line.weight"].item() == 4.0
 
 
 def test_fewer_examples_than_asked_for_cycle_in_the_data_s_order() -> None:
