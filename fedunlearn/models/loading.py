@@ -18,7 +18,7 @@ from fedunlearn.errors import InputError
 from fedunlearn.settings import settings
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @settings
@@ -29,11 +29,14 @@ class ModelSettings:
         path: hub id or local folder of a transformers causal language model.
         dtype: of the weights in memory.
         device: ``auto`` takes CUDA when there is one; ``cpu``; ``cuda``, ``cuda:1`` and so on.
+        quantization: ``nf4`` trains the adapter on a 4-bit copy (bitsandbytes), with ``dtype``
+            for its products; Fisher, merge and evaluation use the model in ``dtype`` all the same.
     """
 
     path: str
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "auto"
+    quantization: Literal["nf4"] | None = None
 
     def __post_init__(self) -> None:
         if not _DEVICE.fullmatch(self.device):
@@ -49,12 +52,14 @@ class LoadedModel:
         tokenizer: with a pad token (the end-of-sequence token where the model has none).
         name: the path or hub id it came from.
         sha256: :func:`fingerprint` at loading time.
+        settings: it was loaded by; ``None`` if it was made in memory.
     """
 
     model: PreTrainedModel
     tokenizer: Tokenizer
     name: str
     sha256: str
+    settings: ModelSettings | None = None
 
     @property
     def device(self) -> torch.device:
@@ -68,16 +73,12 @@ def load_base(chosen: ModelSettings) -> LoadedModel:
     Raises:
         InputError: there is no such model, or it cannot be loaded; the text says why.
     """
-    path = str(Path(chosen.path).expanduser())
-    try:
-        with no_progress_bars():
-            tokenizer = AutoTokenizer.from_pretrained(path)
-            # as Any: its type has no word of the pair that `output_loading_info` makes of it
-            model, loaded = cast(Any, AutoModelForCausalLM).from_pretrained(
-                path, dtype=_DTYPES[chosen.dtype], output_loading_info=True
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as fault:
-        raise InputError(f"model {chosen.path!r} cannot be loaded: {fault}") from fault
+    with loading(chosen) as source:
+        tokenizer = AutoTokenizer.from_pretrained(**source)
+        # as Any: its type has no word of the pair that `output_loading_info` makes of it
+        model, loaded = cast(Any, AutoModelForCausalLM).from_pretrained(
+            **source, dtype=DTYPES[chosen.dtype], output_loading_info=True
+        )
     if missing := sorted(loaded["missing_keys"]):
         raise InputError(
             f"model {chosen.path!r} lacks {len(missing)} of its weights, e.g. {missing[0]!r}; "
@@ -86,7 +87,24 @@ def load_base(chosen: ModelSettings) -> LoadedModel:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     model.requires_grad_(False).train(False).to(resolve_device(chosen.device))
-    return LoadedModel(model, cast(Tokenizer, tokenizer), chosen.path, fingerprint(model))
+    return LoadedModel(
+        model, cast(Tokenizer, tokenizer), chosen.path, fingerprint(model), settings=chosen
+    )
+
+
+@contextmanager
+def loading(chosen: ModelSettings) -> Iterator[dict[str, Any]]:
+    """Provide the arguments by which ``from_pretrained`` finds the model.
+
+    Raises:
+        InputError: the block could not load it; the text says why.
+    """
+    path = str(Path(chosen.path).expanduser())
+    try:
+        with no_progress_bars():
+            yield {"pretrained_model_name_or_path": path}
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as fault:
+        raise InputError(f"model {chosen.path!r} cannot be loaded: {fault}") from fault
 
 
 @contextmanager

@@ -157,8 +157,8 @@ class _Weight:
             return operand.reshape(1, -1, features)
         if sequences is None or operand.ndim < 3 or operand.shape[0] != sequences:
             raise InputError(
-                f"the layer of {self.name} works on {tuple(operand.shape)} for {sequences} sequences, "
-                "which does not tell them apart; set fisher.batch_size to 1"
+                f"the layer of {self.name} works on {tuple(operand.shape)} for {sequences} "
+                "sequences, which does not tell them apart; set fisher.batch_size to 1"
             )
         return operand.reshape(sequences, -1, features)
 
