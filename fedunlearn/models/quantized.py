@@ -16,7 +16,14 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedMod
 from transformers.utils.import_utils import is_bitsandbytes_available
 
 from fedunlearn.errors import InputError, RunError
-from fedunlearn.models.loading import DTYPES, LoadedModel, load_base, loading, resolve_device
+from fedunlearn.models.loading import (
+    DTYPES,
+    LoadedModel,
+    ModelSettings,
+    load_base,
+    loading,
+    resolve_device,
+)
 
 _FAST_CPU_PATH = "support_avx512bf16_for_cpu"
 _LEAST_COSINE = 0.99
@@ -34,19 +41,20 @@ def training_copy(base: LoadedModel) -> Iterator[LoadedModel]:
         InputError: bitsandbytes is missing, or the model cannot be loaded.
         RunError: the quantised layers have wrong gradients on this machine.
     """
-    if base.settings is None or base.settings.quantization is None:
+    chosen = base.settings
+    if chosen is None or chosen.quantization is None:
         yield base
         return
-    with _away(base):
-        copy = replace(base, model=load_nf4(base))
+    with _away(base, chosen):
+        copy = replace(base, model=load_nf4(chosen))
         try:
             yield copy
         finally:
             _drop(copy.model)
 
 
-def load_nf4(base: LoadedModel) -> PreTrainedModel:
-    """Load the model of ``base`` with its linear layers in NF4, frozen, in evaluation mode.
+def load_nf4(chosen: ModelSettings) -> PreTrainedModel:
+    """Load a model with its linear layers in NF4, frozen, in evaluation mode.
 
     On the CPU bitsandbytes has a fast path without derivative; it is switched off in every
     layer. Wherever it runs, the gradient of one layer is compared with that of its dequantised
@@ -58,9 +66,6 @@ def load_nf4(base: LoadedModel) -> PreTrainedModel:
     """
     if not is_bitsandbytes_available():
         raise InputError("model.quantization: nf4 needs the package bitsandbytes; install it")
-    chosen = base.settings
-    if chosen is None:
-        raise InputError(f"{base.name!r} was not loaded from a path; it cannot be quantised")
     dtype = DTYPES[chosen.dtype]
     config = cast(Any, BitsAndBytesConfig)(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
@@ -111,7 +116,7 @@ def gradient_cosine(layer: torch.nn.Module, weight: Tensor, *, dtype: torch.dtyp
 
 def _refuse_wrong_gradients(model: torch.nn.Module) -> None:
     from bitsandbytes.functional import dequantize_4bit
-    from bitsandbytes.nn import Linear4bit
+    from bitsandbytes.nn.modules import Linear4bit
 
     layers = (pair for pair in model.named_modules() if isinstance(pair[1], Linear4bit))
     name, layer = next(layers, ("", None))
@@ -127,7 +132,7 @@ def _refuse_wrong_gradients(model: torch.nn.Module) -> None:
 
 
 @contextmanager
-def _away(base: LoadedModel) -> Iterator[None]:
+def _away(base: LoadedModel, chosen: ModelSettings) -> Iterator[None]:
     """Take the weights of ``base`` out of memory, and read them again at the end."""
     weights = dict(base.model.named_parameters())
     devices = {name: weight.device for name, weight in weights.items()}
@@ -135,8 +140,7 @@ def _away(base: LoadedModel) -> Iterator[None]:
     try:
         yield
     finally:
-        assert base.settings is not None
-        fresh = dict(load_base(base.settings).model.named_parameters())
+        fresh = dict(load_base(chosen).model.named_parameters())
         for name, weight in weights.items():
             weight.data = fresh.pop(name).data.to(devices[name])
 
