@@ -91,13 +91,13 @@ def encode_prompt(tokenizer: Tokenizer, question: str) -> list[int]:
     return _with_one_bos(tokenizer, tokenizer.encode(text, add_special_tokens=False))
 
 
-def _dated(template: str) -> str:
-    """Give a chat template that reads the clock a clock that stands still.
+def _dated(template: str | None) -> str | None:
+    """Give a chat template that reads the clock a clock that stands still; ``None``: as it is.
 
     A macro, since transformers hands templates no functions.
     """
-    if "strftime_now" not in template:
-        return template
+    if not isinstance(template, str) or "strftime_now" not in template:
+        return None
     parts = "".join(f"|replace('{part}', '{_DATE.strftime(part)}')" for part in _DATE_PARTS)
     return f"{{%- macro strftime_now(format) %}}{{{{ format{parts} }}}}{{% endmacro -%}}{template}"
 
