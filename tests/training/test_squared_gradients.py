@@ -1,17 +1,19 @@
 """The one-pass squares against batches of one, by autograd, in float64."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from transformers.pytorch_utils import Conv1D
 
 from fedunlearn.errors import InputError, RunError
+from fedunlearn.tensors import squared_products
 from fedunlearn.training.squared_gradients import squared_gradients
 
 Checkpointing = Literal["off", "reentrant", "plain"]
@@ -179,6 +181,38 @@ def test_the_backward_ends_at_the_lowest_of_the_weights() -> None:
     }
     assert returned == ["again", "again"]
     assert bool(squares.totals["again.weight"].count_nonzero())
+
+
+class Largest(TorchDispatchMode):
+    """Remembers how many elements the largest tensor had that any operation returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self.elements = max(self.elements, result.numel())
+        return result
+
+
+def test_beside_its_accumulator_nothing_of_a_weight_s_size_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(squared_products, "_BLOCK", {"cpu": 128})
+    line, x = nn.Linear(64, 50), torch.randn(2, 3, 64)
+    loss = line(x).square().sum((1, 2))
+    with Largest() as plain:
+        loss.sum().backward()
+    assert plain.elements == 50 * 64
+    with squared_gradients(line, ["weight"]) as squares:
+        losses = line(x).square().sum((1, 2))
+        with Largest() as ours:
+            squares.add(losses)
+    assert ours.elements <= max(128, x.numel())
 
 
 def test_flags_gradients_and_forwards_are_as_before() -> None:
