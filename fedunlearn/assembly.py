@@ -6,8 +6,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from fedunlearn import __version__
 from fedunlearn.absence import absentees
 from fedunlearn.aggregation import MergeReport
@@ -25,7 +23,7 @@ from fedunlearn.report import (
     SweepPoint,
 )
 from fedunlearn.scores import SetReport, leading_metric, setting
-from fedunlearn.summary import ClientSummary
+from fedunlearn.summary import ClientSummary, wire_bytes
 from fedunlearn.sweeping import Finding
 
 _STACK = ("flwr", "ray", "torch", "transformers", "peft")
@@ -113,13 +111,9 @@ def _client(summary: ClientSummary) -> ClientReport:
         domain=meta.domain,
         objective=meta.objective,
         num_examples=meta.num_examples,
-        bytes_uploaded=sum(_num_bytes(one) for one in (summary.adapter, summary.fisher)),
+        bytes_uploaded=wire_bytes(summary),
         training=dict(meta.training),
     )
-
-
-def _num_bytes(tensors: Mapping[str, Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def merge_row(report: MergeReport) -> MergeReportRow:

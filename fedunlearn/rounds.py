@@ -116,6 +116,16 @@ class Roster:
         """Return the client behind a node, if there is one."""
         return next((hello for hello in self.hellos if hello.node_id == node_id), None)
 
+    def is_pooled(self, node_id: int) -> bool:
+        """Whether the client of a node shares its forget domain with another (eq. 2)."""
+        client = self.by_node(node_id)
+        alike = [
+            hello
+            for hello in self.hellos
+            if client and hello.role == client.role == "forget" and hello.domain == client.domain
+        ]
+        return len(alike) > 1
+
     def lacking(self, received: Container[str]) -> tuple[str, ...]:
         """Say which role none of the ``received`` clients has, and what the merge does then."""
         present = {hello.role for hello in self.hellos if hello.client_id in received}

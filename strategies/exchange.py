@@ -49,18 +49,18 @@ class Question:
 
     Attributes:
         kind: Flower's message type, ``query`` or ``train``.
-        content: builds the records from the seconds the node has to answer.
+        content: builds the records for a node, from the seconds it has to answer.
         group: label of the messages, e.g. the round's number.
     """
 
     kind: str
-    content: Callable[[float], RecordDict]
+    content: Callable[[int, float], RecordDict]
     group: str = ""
 
     def to(self, node_id: int, seconds: float) -> Message:
         """Address the question to one node."""
         return Message(
-            self.content(seconds),
+            self.content(node_id, seconds),
             dst_node_id=node_id,
             message_type=self.kind,
             ttl=seconds + _MARGIN_S,

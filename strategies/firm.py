@@ -8,10 +8,9 @@ promised, and names who is missing.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -98,7 +97,7 @@ class FirmStrategy(Strategy):
         """
         roster = self.handshake(grid)
         limit = self.rules.deadline_s
-        answers = ask(grid, roster.node_ids, self._task(), limit_s=limit, patience=self.patience)
+        answers = ask(grid, roster.node_ids, self._task(1), limit_s=limit, patience=self.patience)
         return self._collect(answers)
 
     def handshake(self, grid: Grid) -> Roster:
@@ -115,7 +114,7 @@ class FirmStrategy(Strategy):
         )
         self.events.event("nodes", present=len(nodes), expected=self.num_nodes)
         limit = self.rules.handshake_s
-        question = Question("query", records.query_content, "handshake")
+        question = Question("query", lambda _, seconds: records.query_content(seconds), "handshake")
         answers = ask(grid, nodes, question, limit_s=limit, patience=self.patience)
         self._roster, self._unheard = shake_hands(
             answers, self.expected, wanted=self.num_nodes or len(nodes)
@@ -127,9 +126,14 @@ class FirmStrategy(Strategy):
         decide(RoundOutcome(heard, self._unheard), allow_partial=self.rules.allow_partial)
         return self._roster
 
-    def _task(self, server_round: int = 1) -> Question:
-        told = encode_instructions(replace(self.instructions, server_round=server_round))
-        return Question("train", partial(records.task_content, told), str(server_round))
+    def _task(self, server_round: int) -> Question:
+        def content(node_id: int, seconds: float) -> RecordDict:
+            told = replace(self.instructions, server_round=server_round)
+            if self._roster.is_pooled(node_id):
+                told = replace(told, fisher_kept=1.0)
+            return records.task_content(encode_instructions(told), seconds)
+
+        return Question("train", content, str(server_round))
 
     def _collect(self, answers: Iterable[Answer]) -> RoundOutcome:
         """Take the replies one by one; only one is in memory at a time."""

@@ -99,6 +99,20 @@ def test_a_roster_finds_its_nodes_and_no_others() -> None:
     assert roster.by_node(8) is None
 
 
+def test_forget_clients_of_one_domain_are_pooled_and_nobody_else() -> None:
+    roster = build_roster(
+        [
+            hello("a", node=1),
+            hello("b", node=2),
+            hello("c", domain="law", node=3),
+            hello("d", role="retain", domain="bio", node=4),
+            hello("e", role="retain", domain="bio", node=5),
+        ],
+        (),
+    )
+    assert [node for node in range(7) if roster.is_pooled(node)] == [1, 2]
+
+
 def test_a_role_that_nobody_has_is_said() -> None:
     roster = build_roster([hello("a")])
     assert roster.lacking({"a"}) == (

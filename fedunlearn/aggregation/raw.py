@@ -44,6 +44,9 @@ class RawMerge:
         method: the merge method.
         remember: keep each weight's raw merge; otherwise it is computed again when asked for.
         spread: does the work on weights that are not remembered.
+
+    Raises:
+        SummaryError: a client sent fewer Fisher entries than the method and alpha need.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class RawMerge:
         remember: bool,
         spread: Spread = in_turn,
     ) -> None:
+        source.require_fishers(forget=method.needs_fisher, whole=method.needs_whole_fisher)
         self.method = method
         self.remembers = remember
         self._source, self._spread = source, spread

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from fedunlearn.errors import SummaryError
 from fedunlearn.merging import Contribution, TensorInputs
 from fedunlearn.summary import ClientSummary, check_consistent
 from fedunlearn.tensors.low_rank import LowRank
@@ -37,6 +38,41 @@ class TensorSource:
     def retain_ids(self) -> tuple[str, ...]:
         """Retain clients, in the order of their ids."""
         return tuple(s.meta.client_id for s in self.summaries if s.meta.role == "retain")
+
+    def require_fishers(self, *, forget: bool, whole: bool) -> None:
+        """Check that clients sent all the Fisher entries that a merge needs.
+
+        Args:
+            forget: those of forget clients are used too.
+            whole: all entries are needed, and not just the fraction alpha.
+
+        Raises:
+            SummaryError: a client sent fewer; it is named, with what to do.
+        """
+        for summary in self.summaries:
+            meta = summary.meta
+            if meta.kept >= 1.0 or (meta.role == "forget" and not forget):
+                continue
+            if whole:
+                need = "this merge method needs all of them"
+            elif meta.kept < self.alpha:
+                need = f"alpha={self.alpha} needs more"
+            elif meta.role == "forget" and len(self._domain(meta.domain)) > 1:
+                others = [one for one in self._domain(meta.domain) if one != meta.client_id]
+                need = f"it is pooled with {', '.join(map(repr, others))}, which needs all of them"
+            else:
+                continue
+            raise SummaryError(
+                f"{summary.label} sent only the largest {meta.kept:g} of its Fisher's entries, but "
+                f"{need}; run the clients with federation.fisher_upload=all"
+            )
+
+    def _domain(self, domain: str) -> list[str]:
+        return [
+            one.meta.client_id
+            for one in self.summaries
+            if one.meta.role == "forget" and one.meta.domain == domain
+        ]
 
     def inputs(self, name: str, *, forget_fisher: bool) -> TensorInputs:
         """All clients' parts in one weight, read when their rows are asked for.

@@ -1,7 +1,10 @@
 """The typed configuration of a run; below the roots only these objects are passed on."""
 
+from typing import Literal
+
 from fedunlearn.aggregation import MergeSettings
 from fedunlearn.evaluation import EvaluationSettings
+from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.models.adapters import LoraSettings
 from fedunlearn.models.loading import ModelSettings
 from fedunlearn.settings import settings
@@ -44,6 +47,10 @@ class FederationSettings:
             takes neither fewer nor more of; ``None``: whoever joins within the first minute. A
             list of ``clients`` says their number itself.
         deadline_s: seconds the server waits for the round before it names who is missing.
+        fisher_upload: ``kept``: a client that is not pooled with another sends of its Fisher only
+            the entries that the run's merges use, the alpha of the one with the largest: a sixth
+            of the size at alpha 0.1, with the same result. ``all``: everything, for merges or
+            sweeps at a larger alpha later.
         allow_partial: go on without clients that failed; the report says whose data is then
             not unlearned or not protected. Off: the run fails and no model is written.
     """
@@ -53,6 +60,7 @@ class FederationSettings:
     workers: int | None = None
     expected_clients: int | None = None
     deadline_s: float = 3600.0
+    fisher_upload: Literal["kept", "all"] = "kept"
     allow_partial: bool = False
 
     def __post_init__(self) -> None:
@@ -109,7 +117,16 @@ class RunConfig:
             forget=self.forget,
             retain=self.retain,
             fisher=self.fisher,
+            fisher_kept=self.fisher_kept,
         )
+
+    @property
+    def fisher_kept(self) -> float:
+        """Fraction of its Fisher's entries that a client sends if it is not pooled."""
+        whole = any(MERGE_METHODS[one.method].needs_whole_fisher for one in self.merges.values())
+        if whole or self.federation.fisher_upload == "all":
+            return 1.0
+        return max(one.alpha for one in self.merges.values())
 
     @property
     def swept(self) -> dict[str, tuple[float, ...]]:

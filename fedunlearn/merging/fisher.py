@@ -31,6 +31,7 @@ class FisherMerge(MergeMethod):
     """
 
     needs_fisher = True
+    needs_whole_fisher = True
 
     floor: float = 0.0
 

@@ -30,11 +30,13 @@ class MergeMethod:
 
     Attributes:
         needs_fisher: the method weighs forget clients by their Fishers.
+        needs_whole_fisher: it needs all entries of the Fishers, not just the largest.
         needs_learnt: task vectors of forget clients must point towards what is to be forgotten,
             as plain fine-tuning on it makes them, and not away from it.
     """
 
     needs_fisher: ClassVar[bool] = False
+    needs_whole_fisher: ClassVar[bool] = False
     needs_learnt: ClassVar[bool] = False
 
     @property

@@ -11,7 +11,7 @@ from fedunlearn.summary.files import load_summary, open_summaries, save_summary
 from fedunlearn.summary.layout import adapter_keys, layout_digest, parameter_name
 from fedunlearn.summary.lora import LoraLayout
 from fedunlearn.summary.meta import FORMAT_VERSION, SummaryMeta
-from fedunlearn.summary.wire import from_wire, to_wire
+from fedunlearn.summary.wire import from_wire, to_wire, wire_bytes
 
 __all__ = [
     "FORMAT_VERSION",
@@ -27,4 +27,5 @@ __all__ = [
     "parameter_name",
     "save_summary",
     "to_wire",
+    "wire_bytes",
 ]

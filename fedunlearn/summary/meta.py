@@ -33,6 +33,8 @@ class SummaryMeta:
         base_model_sha256: hash of its weights; equal for all clients of a round.
         fisher: how the Fisher diagonal was estimated: ``num_sequences``, ``max_length``,
             ``targets``, ``batch_size``, ``dtype``, ``reference``, and what it took.
+            ``kept`` is the fraction of each tensor's entries that are there, the largest ones,
+            if not all are: see :attr:`kept`.
         training: what training reported: steps, final loss, and what it took.
         layout_digest: :func:`~fedunlearn.summary.layout.layout_digest` of the Fisher tensors.
     """
@@ -48,6 +50,11 @@ class SummaryMeta:
     fisher: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     layout_digest: str
+
+    @property
+    def kept(self) -> float:
+        """The largest alpha (eq. 3) for which the Fisher has all that is needed."""
+        return float(self.fisher.get("kept", 1.0))
 
 
 def read_meta(raw: Mapping[str, Any]) -> SummaryMeta:
@@ -91,6 +98,9 @@ def check_meta(meta: SummaryMeta) -> None:
     for name, (good, rule) in checks.items():
         if not good:
             raise SummaryError(f"{name} must {rule}, got {shown(getattr(meta, name))}")
+    kept = meta.fisher.get("kept", 1.0)
+    if isinstance(kept, bool) or not isinstance(kept, int | float) or not 0.0 < kept <= 1.0:
+        raise SummaryError(f"fisher.kept must be a fraction in (0, 1], got {shown(kept)}")
 
 
 def name_client(client_id: object) -> str:

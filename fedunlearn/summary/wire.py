@@ -1,7 +1,9 @@
 """Summaries on the wire: named numpy arrays and one JSON text.
 
 numpy has no bfloat16, so those tensors travel as the uint16 of their bits, with their dtype
-written in the JSON. Nothing in here trusts what it decodes.
+written in the JSON. A Fisher most of whose entries are zero travels as a bitmap and its other
+entries, with its shape in the JSON; nothing is lost by it. Nothing in here trusts what it
+decodes.
 """
 
 import json
@@ -18,6 +20,7 @@ from fedunlearn.storage import to_json
 from fedunlearn.summary.client_summary import ClientSummary
 from fedunlearn.summary.meta import name_client, read_meta, shown
 from fedunlearn.tensors.bits import bf16_to_bits, bits_to_bf16
+from fedunlearn.tensors.kept import KeptEntries, kept_bytes
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 _PARTS = ("adapter", "fisher")
@@ -28,21 +31,42 @@ def to_wire(summary: ClientSummary) -> tuple[Arrays, str]:
     """Encode a summary.
 
     Returns:
-        Arrays named ``adapter/<PEFT key>`` and ``fisher/<parameter>``, and a JSON object with
-        ``meta``, ``adapter_config`` and ``dtypes`` (array name to the tensor's dtype).
+        Arrays named ``adapter/<PEFT key>`` and ``fisher/<parameter>``, the latter replaced by
+        ``bitmap/<parameter>`` and ``entries/<parameter>`` where that is smaller; and a JSON
+        object with ``meta``, ``adapter_config``, ``dtypes`` (name of an array to the tensor's
+        dtype) and ``shapes`` (parameter to the shape of a Fisher that comes as a bitmap).
     """
-    tensors = {
-        f"{part}/{key}": tensor
-        for part in _PARTS
-        for key, tensor in sorted(getattr(summary, part).items())
-    }
-    arrays = {name: _to_array(tensor) for name, tensor in tensors.items()}
+    arrays: Arrays = {}
+    dtypes: dict[str, str] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for key, tensor in sorted(summary.adapter.items()):
+        arrays[f"adapter/{key}"] = _to_array(tensor)
+        dtypes[f"adapter/{key}"] = _dtype_name(tensor)
+    for key, tensor in sorted(summary.fisher.items()):
+        if _smaller_as_bitmap(tensor):
+            kept = KeptEntries.of(tensor)
+            shapes[key] = kept.shape
+            arrays[f"bitmap/{key}"], arrays[f"entries/{key}"] = kept.bitmap, kept.bits
+        else:
+            arrays[f"fisher/{key}"] = _to_array(tensor)
+            dtypes[f"fisher/{key}"] = _dtype_name(tensor)
     document = {
         "meta": asdict(summary.meta),
         "adapter_config": summary.adapter_config,
-        "dtypes": {name: _dtype_name(tensor) for name, tensor in tensors.items()},
+        "dtypes": dtypes,
+        "shapes": shapes,
     }
     return arrays, to_json(document)
+
+
+def wire_bytes(summary: ClientSummary) -> int:
+    """Bytes of the arrays that :func:`to_wire` makes of a summary."""
+    adapter = sum(tensor.nbytes for tensor in summary.adapter.values())
+    return adapter + sum(min(t.nbytes, kept_bytes(t)) for t in summary.fisher.values())
+
+
+def _smaller_as_bitmap(fisher: Tensor) -> bool:
+    return fisher.dtype == torch.bfloat16 and kept_bytes(fisher) < fisher.nbytes
 
 
 def from_wire(arrays: Mapping[str, np.ndarray[Any, Any]], meta_json: str) -> ClientSummary:
@@ -59,12 +83,22 @@ def from_wire(arrays: Mapping[str, np.ndarray[Any, Any]], meta_json: str) -> Cli
     raw = _part(document, "meta", who=name_client(None))
     who = name_client(raw.get("client_id"))
     meta = read_meta(raw)
-    dtypes = _part(document, "dtypes", who=who)
-    if unlike := sorted(map(str, arrays.keys() ^ dtypes.keys())):
+    dtypes, shapes = (_part(document, part, who=who) for part in ("dtypes", "shapes"))
+    pairs = {f"{part}/{key}" for part in ("bitmap", "entries") for key in shapes}
+    if unlike := sorted(map(str, arrays.keys() ^ (dtypes.keys() | pairs))):
         raise SummaryError(f"{who}: arrays and their dtypes do not pair up at {shown(unlike[0])}")
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in _PARTS}
-    for name in sorted(arrays):
+    for key, shape in shapes.items():
+        try:
+            parts["fisher"][key] = _from_bitmap(
+                shape, arrays[f"bitmap/{key}"], arrays[f"entries/{key}"]
+            )
+        except (SummaryError, ValueError) as fault:
+            raise SummaryError(f"{who}: Fisher {shown(key)} {fault}") from None
+    for name in sorted(arrays.keys() - pairs):
         part, slash, key = name.partition("/")
+        if part == "fisher" and key in shapes:
+            raise SummaryError(f"{who}: Fisher {shown(key)} comes twice")
         if part not in parts or not slash:
             raise SummaryError(f"{who}: unknown array {shown(name)}")
         try:
@@ -93,6 +127,14 @@ def _part(document: Mapping[str, Any], name: str, *, who: str) -> dict[str, Any]
     if not isinstance(part, dict):
         raise SummaryError(f"{who}: the summary's {name!r} is missing or no object")
     return part
+
+
+def _from_bitmap(shape: object, bitmap: object, entries: object) -> Tensor:
+    if not isinstance(shape, list) or not all(type(side) is int for side in shape):
+        raise SummaryError(f"has shape {shown(shape)}, expected whole numbers")
+    if not isinstance(bitmap, np.ndarray) or not isinstance(entries, np.ndarray):
+        raise SummaryError(f"came as {type(bitmap).__name__} and {type(entries).__name__}")
+    return KeptEntries(tuple(shape), bitmap, entries).tensor()
 
 
 def _dtype_name(tensor: Tensor) -> str:

@@ -25,6 +25,9 @@ from torch.nn.functional import threshold
 from fedunlearn.tensors.selection import kept_count, select, strided
 from fedunlearn.tensors.sums import BLOCK, blocks
 
+_NEGLIGIBLE = 2.0**-100
+"""Quotients above it are normal float32 numbers, which keep unequal bfloat16 entries apart."""
+
 
 def pool(stack: Sequence[Tensor]) -> Tensor:
     """Average tensors of one shape (both halves of eq. 2), one at a time.
@@ -111,6 +114,29 @@ def cut_fisher(stack: Sequence[Tensor], *, alpha: float, eps0: float) -> FisherC
     if not math.isfinite(order.largest):
         raise ValueError("the Fisher diagonal has a NaN or infinite entry")
     return FisherCut(order.largest, order.kth, eps0)
+
+
+def keep_largest(fisher: Tensor, fraction: float) -> Tensor:
+    """Zero all entries that eq. 3 drops for every alpha up to ``fraction``.
+
+    :func:`cut_fisher` finds the same largest entry and the same threshold in what is left, so
+    that nothing changes for whoever processes it. Where the threshold is so small that a division
+    could round entries below it up to it, all entries stay.
+
+    Args:
+        fisher: raw diagonal, a matrix, any floating dtype, non-negative; left as it is.
+        fraction: in (0, 1].
+
+    Returns:
+        Same shape and dtype.
+
+    Raises:
+        ValueError: as :func:`cut_fisher`.
+    """
+    cut = cut_fisher([fisher], alpha=fraction, eps0=0.0)
+    if cut.least <= cut.largest * _NEGLIGIBLE:
+        return fisher.clone()
+    return keep_from(fisher.to(torch.float32, copy=True), cut.least).to(fisher.dtype)
 
 
 def process_fisher(fisher: Tensor, *, alpha: float, eps0: float) -> Tensor:

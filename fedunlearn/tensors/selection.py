@@ -27,7 +27,7 @@ class Order:
 
     Attributes:
         largest: its largest entry; NaN if any entry is NaN.
-        kth: its k-th largest entry.
+        kth: its k-th largest entry; NaN if any entry is NaN.
     """
 
     largest: float
@@ -117,6 +117,8 @@ def select(
     counts = list(in_threads(lambda part: _count(read(part), low, high), parts))
     # NumPy's maximum lets a NaN through, whichever part it is in.
     largest = float(np.max([count.largest for count in counts]))
+    if math.isnan(largest):
+        return Order(largest, largest)
     num_above = sum(count.above for count in counts)
     num_reaching = sum(count.reaching for count in counts)
     if k <= num_above:

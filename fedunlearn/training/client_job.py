@@ -25,6 +25,7 @@ from fedunlearn.roles import Role
 from fedunlearn.seeding import derive, generator
 from fedunlearn.settings import settings
 from fedunlearn.summary import ClientSummary, SummaryMeta, layout_digest
+from fedunlearn.tensors.fisher import keep_largest
 from fedunlearn.training.fisher_pass import FisherSettings, estimate_fisher
 from fedunlearn.training.footprint import Footprint, footprint
 from fedunlearn.training.loop import TrainingFacts, TrainingSettings, train
@@ -58,6 +59,10 @@ class ClientInstructions:
         forget: training of forget clients.
         retain: training of retain clients.
         fisher: the Fisher estimate.
+        fisher_kept: fraction of each Fisher tensor's entries to send, the largest, in (0, 1]; the
+            others are sent as zeros, which cost next to nothing. At least the alpha of every
+            merge to come (eq. 3), which then is the same as with all entries. A client that is
+            pooled with others sends all: the largest entries of a mean may be no client's.
     """
 
     seed: int
@@ -66,6 +71,11 @@ class ClientInstructions:
     forget: TrainingSettings
     retain: TrainingSettings
     fisher: FisherSettings
+    fisher_kept: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.fisher_kept <= 1.0:
+            raise ValueError(f"fisher_kept must be in (0, 1], got {self.fisher_kept}")
 
     def training(self, role: Role) -> TrainingSettings:
         """The settings of one role."""
@@ -121,6 +131,9 @@ def run_client_job(
         _refuse_other_weights(base)
         with footprint(base.device) as estimation:
             fisher = estimate_fisher(base.model, examples, names, chosen=instructions.fisher)
+        if instructions.fisher_kept < 1.0:
+            kept = instructions.fisher_kept
+            fisher = {name: keep_largest(tensor, kept) for name, tensor in fisher.items()}
     except FedUnlearnError as fault:
         fault.args = (f"{identity.role} client {identity.id!r} ({identity.domain}): {fault}",)
         raise
@@ -215,6 +228,7 @@ def _summarise(
                 **asdict(instructions.fisher),
                 "dtype": "bfloat16",
                 "reference": "base model",
+                "kept": instructions.fisher_kept,
                 **asdict(done.estimation),
             },
             training={

@@ -1,16 +1,19 @@
 """The client's shell around the job."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from clients.unlearn import UnlearnClient, read_fit, shared_base
+from fedunlearn.aggregation import MergeSettings, merge_summaries
 from fedunlearn.config import RunConfig
 from fedunlearn.errors import DataError, RunError
 from fedunlearn.instructions import encode_instructions
 from fedunlearn.models.loading import fingerprint
-from fedunlearn.summary import from_wire
+from fedunlearn.summary import from_wire, wire_bytes
 from tests.strategies.federation import federation, job
 
 
@@ -49,7 +52,33 @@ def test_what_a_fit_returns_is_a_whole_summary(config: RunConfig) -> None:
     arrays, num_examples, labels = client_of(config, 0).fit([], dict(told))
     summary = from_wire(*read_fit((arrays, num_examples, labels)))
     assert (summary.meta.client_id, num_examples) == ("f-1", 4)
-    assert len(arrays) == len(summary.adapter) + len(summary.fisher)
+    assert sum(array.nbytes for array in arrays) == wire_bytes(summary)
+    assert summary.meta.kept == config.merges["firm"].alpha
+
+
+def test_a_client_that_is_not_pooled_sends_a_sixth_and_the_merge_is_the_same(
+    config: RunConfig,
+) -> None:
+    told = config.instructions()
+    replies = [
+        client_of(config, 0).fit([], {"instructions": encode_instructions(one)})
+        for one in (told, replace(told, fisher_kept=1.0))
+    ]
+    small, whole = (from_wire(*read_fit(reply)) for reply in replies)
+    assert (small.meta.kept, whole.meta.kept) == (0.1, 1.0)
+    sizes = [
+        wire_bytes(summary) - sum(factor.nbytes for factor in summary.adapter.values())
+        for summary in (small, whole)
+    ]
+    assert sizes[0] < 0.2 * sizes[1]
+    deltas = [
+        merge_summaries([summary], MergeSettings(alpha=alpha)).delta
+        for alpha in (0.1, 0.03)
+        for summary in (small, whole)
+    ]
+    for name in whole.fisher:
+        assert torch.equal(deltas[0][name], deltas[1][name])
+        assert torch.equal(deltas[2][name], deltas[3][name])
 
 
 def test_the_base_model_is_loaded_once_and_left_as_it_was(config: RunConfig) -> None:

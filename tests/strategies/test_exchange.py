@@ -18,7 +18,7 @@ from strategies.exchange import (
 )
 from tests.strategies.federation import Clock, Node, TableGrid, dead_actor, flower_task
 
-QUESTION = Question("query", lambda seconds: RecordDict({"q": ConfigRecord({"s": seconds})}))
+QUESTION = Question("query", lambda _, seconds: RecordDict({"q": ConfigRecord({"s": seconds})}))
 
 
 @pytest.fixture(autouse=True)

@@ -92,6 +92,17 @@ def test_a_round_stores_every_summary_and_logs_every_reply(tmp_path: Path) -> No
     assert events[-1]["event"] == "round_done"
 
 
+def test_only_clients_that_are_pooled_send_their_whole_fisher(tmp_path: Path) -> None:
+    config = federation(tmp_path)
+    for domains, forget in ((("x", "x"), 1.0), (("x", "y"), 0.1)):
+        moved = [replace(config.clients[n], domain=domains[n]) for n in (0, 1)]
+        chosen = replace(config, clients=(*moved, config.clients[2]))
+        run_dir = tmp_path / "-".join(domains)
+        strategy_of(chosen, run_dir).run(TableGrid(nodes_of(chosen)))
+        kept = {s.meta.client_id: s.meta.kept for s in open_summaries(run_dir / "summaries")}
+        assert kept == {"f-1": forget, "f-2": forget, "r-1": 0.1}
+
+
 @pytest.fixture(scope="module")
 def shared_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, str]:
     directory = tmp_path_factory.mktemp("shared")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fedunlearn.errors import SummaryError
-from fedunlearn.summary import ClientSummary, from_wire, layout_digest, to_wire
-from tests.pico import DOWN_0, changed, pico_summary
+from fedunlearn.summary import ClientSummary, from_wire, layout_digest, to_wire, wire_bytes
+from tests.pico import DOWN_0, DOWN_1, changed, pico_summary
 from tests.summary.test_files import same
 
 FISHER = f"fisher/{DOWN_0}"
@@ -140,3 +140,59 @@ def test_a_renamed_weight_is_refused() -> None:
     )
     with pytest.raises(SummaryError, match=f"client 'bio-0' .*no Fisher for '{DOWN_0}'"):
         from_wire(*to_wire(summary))
+
+
+def sparse() -> ClientSummary:
+    """A summary of which one Fisher is nearly all zero and the other is not."""
+    summary = pico_summary()
+    summary.fisher[DOWN_0][1:] = 0.0  # type: ignore[index]
+    return summary
+
+
+def test_many_zeros_travel_as_a_bitmap_and_nothing_is_lost() -> None:
+    arrays, meta = to_wire(sparse())
+    assert f"bitmap/{DOWN_0}" in arrays
+    assert FISHER not in arrays
+    assert f"fisher/{DOWN_1}" in arrays
+    same(from_wire(dict(reversed(arrays.items())), meta), sparse())
+    for summary in (sparse(), pico_summary()):
+        assert wire_bytes(summary) == sum(array.nbytes for array in to_wire(summary)[0].values())
+    assert wire_bytes(sparse()) < wire_bytes(pico_summary())
+
+
+def shape_of(document: dict[str, Any], shape: object) -> None:
+    document["shapes"][DOWN_0] = shape
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fault"),
+    [
+        (edit(lambda d: shape_of(d, "12x6")), "has shape '12x6'"),
+        (edit(lambda d: shape_of(d, [12.0, 6])), "expected whole numbers"),
+        (edit(lambda d: shape_of(d, [True, 6])), "expected whole numbers"),
+        (edit(lambda d: shape_of(d, [10**9, 10**9])), "has a bitmap of uint8"),
+        (edit(lambda d: shape_of(d, [-1, -72])), "has shape"),
+        (edit(lambda d: d["shapes"].pop(DOWN_0)), "do not pair up"),
+        (edit(lambda d: d.pop("shapes")), "'shapes' is missing"),
+        (edit(lambda d: d["shapes"].update({"x": [1, 1]})), "do not pair up"),
+        (lambda arrays, meta: ({**arrays, f"bitmap/{DOWN_0}": "x"}, meta), "came as str"),
+        (
+            lambda arrays, meta: ({**arrays, f"entries/{DOWN_0}": np.ones(1, np.uint16)}, meta),
+            "has 1 entries, its bitmap says",
+        ),
+    ],
+)
+def test_a_bitmap_that_does_not_fit_is_refused(
+    spoil: Callable[[Arrays, str], tuple[Arrays, str]], fault: str
+) -> None:
+    with pytest.raises(SummaryError, match=f"client 'bio-0'.*{fault}"):
+        from_wire(*spoil(*to_wire(sparse())))
+
+
+def test_a_fisher_that_comes_both_ways_is_refused() -> None:
+    arrays, meta = to_wire(sparse())
+    document = json.loads(meta)
+    arrays[FISHER] = to_wire(pico_summary())[0][FISHER]
+    document["dtypes"][FISHER] = "bfloat16"
+    with pytest.raises(SummaryError, match="comes twice"):
+        from_wire(arrays, json.dumps(document))

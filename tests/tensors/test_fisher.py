@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedunlearn.tensors.fisher import cut_fisher, pool, process_fisher
+from fedunlearn.tensors.fisher import cut_fisher, keep_largest, pool, process_fisher
 from tests.oracles import fisher as oracle
 
 entries = st.just(0.0) | st.floats(2.0**-60, 1e6, width=32)
@@ -107,3 +107,29 @@ def test_refuses_non_finite_entries(bad: float) -> None:
 def test_refuses_a_negative_stabiliser(eps0: float) -> None:
     with pytest.raises(ValueError, match="eps0"):
         process_fisher(torch.ones(2), alpha=0.5, eps0=eps0)
+
+
+@given(
+    st.lists(st.just(0.0) | st.floats(0.0, 2.0**100, width=32), min_size=1, max_size=40),
+    fractions,
+    st.floats(0.01, 1.0),
+    st.sampled_from([0.0, 1e-8, 1e-30]),
+)
+@settings(deadline=None)
+def test_what_a_client_drops_changes_no_bit(
+    values: list[float], kept: float, share: float, eps0: float
+) -> None:
+    raw = torch.tensor([values]).to(torch.bfloat16)
+    sent = keep_largest(raw, kept)
+    assert sent.dtype == torch.bfloat16
+    for alpha in (kept, max(0.01, share * kept)):
+        assert torch.equal(
+            process_fisher(sent, alpha=alpha, eps0=eps0),
+            process_fisher(raw, alpha=alpha, eps0=eps0),
+        )
+
+
+def test_only_the_largest_entries_are_sent() -> None:
+    raw = torch.tensor([[1.0, 5.0, 3.0, 5.0, 2.0]], dtype=torch.bfloat16)
+    assert keep_largest(raw, 0.2).tolist() == [[0.0, 5.0, 0.0, 5.0, 0.0]]
+    assert raw[0, 0] == 1.0
