@@ -56,8 +56,8 @@ def merge_to(
     """
     merger = Merger(summaries, merge.alpha, merge.eps0, keep=0, spread=spread)
     with atomic_folder(folder, marker=REPORT_FILE) as partial:
-        merging = merger.stream(merge)
-        with TensorWriter(partial / DELTA_FILE, merging.shapes) as writer:
+        with TensorWriter(partial / DELTA_FILE, merger.shapes) as writer:
+            merging = merger.stream(merge, place=writer.tensor)
             for one in merging:
                 writer.write(one.name, one.update)
         report = merging.report()

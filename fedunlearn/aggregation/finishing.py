@@ -9,7 +9,7 @@ from torch import Tensor
 from fedunlearn.aggregation.outcome import TensorReport
 from fedunlearn.aggregation.raw import RawTensor
 from fedunlearn.errors import InputError
-from fedunlearn.tensors.projection import Projection, Solver, project
+from fedunlearn.tensors.projection import Projection, Solver, Stats, Status, project
 from fedunlearn.tensors.sums import norm
 
 _RESIDUALS = ("stationarity", "feasibility", "dual_feasibility", "complementarity")
@@ -56,10 +56,13 @@ def finish_tensor(
     Raises:
         InputError: the scaled update is not finite, or the budgets cannot be met.
     """
-    scaled = raw.merged.mul_(gamma) if owned else raw.merged * gamma
-    size = raw.norm if gamma == 1.0 else norm(scaled)
+    scaled = raw.merged if owned else raw.merged.clone()
+    size = raw.norm if gamma == 1.0 else norm(scaled.mul_(gamma))
     if not math.isfinite(size):
         raise InputError(f"{name!r} at gamma={gamma}: the update is not finite; use a lower gamma")
+    if gamma == 1.0 and all(math.isinf(budget) for budget in budgets.values()):
+        done = _unconstrained(scaled, raw.damages)
+        return FinishedTensor(name, scaled, _report(done, tuple(budgets), size, size), raw.empty)
     near = start.get(name, {})
     entries = raw.retained.of(scaled)
     try:
@@ -76,6 +79,12 @@ def finish_tensor(
         raw.retained.put(scaled, done.update)
         size = norm(scaled)
     return FinishedTensor(name, scaled, _report(done, tuple(budgets), size, raw.norm), raw.empty)
+
+
+def _unconstrained(update: Tensor, damages: tuple[float, ...]) -> Projection:
+    """What :func:`project` says of a raw merge without budgets, whose damages are known."""
+    status = Status.UNTOUCHED if damages else Status.UNCONSTRAINED
+    return Projection(update, (0.0,) * len(damages), damages, damages, status, Stats())
 
 
 def _report(done: Projection, ids: tuple[str, ...], size: float, raw_size: float) -> TensorReport:

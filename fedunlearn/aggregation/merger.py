@@ -1,9 +1,11 @@
 """Merges summaries: raw merge, scale, projection, account (FIRM, section 4.2)."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+from torch import Tensor
 
 from fedunlearn.aggregation.account import Account
 from fedunlearn.aggregation.choices import MergeSettings
@@ -22,14 +24,9 @@ Multipliers = Mapping[str, Mapping[str, float]]
 
 
 class Merging:
-    """One merge under way: its weights come one by one, and then its report.
-
-    Attributes:
-        shapes: base parameter name to the shape of the weight, in the order they come.
-    """
+    """One merge under way: its weights come one by one, and then its report."""
 
     def __init__(self, tensors: Iterator[FinishedTensor], account: Account) -> None:
-        self.shapes = account.source.shapes
         self._tensors, self._account = tensors, account
 
     def __iter__(self) -> Iterator[FinishedTensor]:
@@ -74,6 +71,11 @@ class Merger:
         self._keep, self._spread = keep, spread
         self._raw: OrderedDict[str, RawMerge] = OrderedDict()
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Base parameter name to the shape of the weight."""
+        return self._source.shapes
+
     def raw(self, method: str, options: Mapping[str, Any] | None = None) -> RawMerge:
         """The raw merge by a method, shared by all who ask for the same.
 
@@ -113,6 +115,7 @@ class Merger:
         resolved: Mapping[str, float],
         *,
         start: Multipliers | None = None,
+        place: Callable[[str], Tensor] | None = None,
     ) -> Merging:
         """Scale and project a raw merge, weight by weight.
 
@@ -121,6 +124,8 @@ class Merger:
             merge: gamma and solver are used.
             resolved: from :meth:`resolve`.
             start: multipliers at a neighbouring gamma or budget, to save the solver iterations.
+            place: where the update of a weight is put, if nothing is kept and the work is done
+                in this process; by default in memory of its own.
 
         Raises:
             InputError: ``merge`` asks for an alpha or eps0 that this merger was not made for.
@@ -135,7 +140,7 @@ class Merger:
             start=start or {},
             owned=not raw.remembers,
         )
-        return Merging(raw.each(work), Account(self._source, raw, merge, resolved))
+        return Merging(raw.each(work, place=place), Account(self._source, raw, merge, resolved))
 
     def finish(
         self,
@@ -150,8 +155,14 @@ class Merger:
         delta = {one.name: one.update for one in merging}
         return MergeResult(delta, merging.report())
 
-    def stream(self, merge: MergeSettings) -> Merging:
+    def stream(
+        self, merge: MergeSettings, *, place: Callable[[str], Tensor] | None = None
+    ) -> Merging:
         """Begin a merge from its settings: raw merge, budget, scale, projection.
+
+        Args:
+            merge: method, scale and budget.
+            place: see :meth:`begin`.
 
         Raises:
             InputError: an unknown method or option, a budget that does not fit the clients, or
@@ -159,7 +170,7 @@ class Merger:
         """
         self._check_made_for(merge)
         raw = self.raw(merge.method, merge.options)
-        return self.begin(raw, merge, self.resolve(raw, merge))
+        return self.begin(raw, merge, self.resolve(raw, merge), place=place)
 
     def merge(self, merge: MergeSettings) -> MergeResult:
         """Do :meth:`stream` to the end, with the whole update in memory."""

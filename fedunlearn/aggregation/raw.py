@@ -1,5 +1,6 @@
 """The raw merge of a weight (gamma = 1, no projection), with what the projection needs."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,7 +13,7 @@ from fedunlearn.aggregation.retained import Retained, retained_of
 from fedunlearn.aggregation.spread import Spread, in_turn
 from fedunlearn.aggregation.tensor_source import TensorSource
 from fedunlearn.merging import MergeMethod, TensorInputs, settle_by
-from fedunlearn.tensors.sums import norm
+from fedunlearn.tensors.sums import square_sum
 
 R = TypeVar("R")
 
@@ -24,16 +25,21 @@ class RawTensor:
     Attributes:
         merged: of the weight's shape, float32.
         norm: its Frobenius norm.
-        retained: the retain clients' processed Fishers.
         damages: b_k (eq. 6) of it, a retain client each, in the order of their ids.
         empty: domains and retain clients whose processed Fisher is all zero.
+        parts: the retain clients' processed Fishers, block by block.
     """
 
     merged: Tensor
     norm: float
-    retained: Retained
     damages: tuple[float, ...]
     empty: frozenset[str]
+    parts: tuple[Retained, ...]
+
+    @cached_property
+    def retained(self) -> Retained:
+        """The retain clients' processed Fishers."""
+        return Retained.joined(self.parts)
 
 
 class RawMerge:
@@ -63,12 +69,22 @@ class RawMerge:
         self._source, self._spread = source, spread
         self._known: dict[str, RawTensor] = {}
 
-    def each(self, work: Callable[[str, RawTensor], R]) -> Iterator[R]:
-        """Apply ``work`` to the name and the raw merge of every weight, in the order of names."""
+    def each(
+        self, work: Callable[[str, RawTensor], R], *, place: Callable[[str], Tensor] | None = None
+    ) -> Iterator[R]:
+        """Apply ``work`` to the name and the raw merge of every weight, in the order of names.
+
+        Args:
+            work: what to do.
+            place: where the raw merge of a weight is put, if the work is done here and nothing
+                is remembered; by default in memory of its own.
+        """
         names = self._source.names
         if self.remembers:
             return (work(name, self._remembered(name)) for name in names)
-        return self._spread(partial(_merge_then, self._source, self.settled, work), names)
+        if self._spread is not in_turn:
+            place = None
+        return self._spread(partial(_merge_then, self._source, self.settled, work, place), names)
 
     @cached_property
     def settled(self) -> MergeMethod:
@@ -99,25 +115,41 @@ def _damages(name: str, raw: RawTensor) -> tuple[float, ...]:
 
 
 def _merge_then(
-    source: TensorSource, method: MergeMethod, work: Callable[[str, RawTensor], R], name: str
+    source: TensorSource,
+    method: MergeMethod,
+    work: Callable[[str, RawTensor], R],
+    place: Callable[[str], Tensor] | None,
+    name: str,
 ) -> R:
-    return work(name, merge_tensor(source, method, name))
+    return work(name, merge_tensor(source, method, name, out=place(name) if place else None))
 
 
-def merge_tensor(source: TensorSource, method: MergeMethod, name: str) -> RawTensor:
-    """Merge one weight by a settled method, in one pass over its rows."""
+def merge_tensor(
+    source: TensorSource, method: MergeMethod, name: str, *, out: Tensor | None = None
+) -> RawTensor:
+    """Merge one weight by a settled method, in one pass over its rows.
+
+    Args:
+        source: the summaries.
+        method: settled.
+        name: base parameter name.
+        out: where the raw merge is put, contiguous, float32; by default in memory of its own.
+    """
     inputs = source.inputs(name, forget_fisher=method.needs_fisher)
     empty = frozenset(_empty(inputs, forget=method.needs_fisher))
     merge = method.on(inputs)
-    merged = torch.empty(inputs.shape)
+    merged = torch.empty(inputs.shape) if out is None else out
 
-    def of(block: TensorInputs) -> Retained:
-        merged[block.rows] = merge(block)
-        return retained_of(block)
+    def of(block: TensorInputs) -> tuple[Retained, float, tuple[float, ...]]:
+        rows = merge(block)
+        merged[block.rows] = rows
+        kept = retained_of(block)
+        inside = rows.view(-1).index_select(0, kept.places - block.rows.start * block.shape[1])
+        return kept, square_sum(rows), kept.damages(inside)
 
-    retained = Retained.joined(list(inputs.each_block(of)))
-    damages = retained.damages(retained.of(merged))
-    return RawTensor(merged, norm(merged), retained, damages, empty)
+    parts, squares, damages = zip(*inputs.each_block(of), strict=True)
+    total = tuple(math.fsum(column) for column in zip(*damages, strict=True))
+    return RawTensor(merged, math.sqrt(math.fsum(squares)), total, empty, parts)
 
 
 def _empty(inputs: TensorInputs, *, forget: bool) -> Iterator[str]:

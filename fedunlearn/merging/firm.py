@@ -57,7 +57,7 @@ class Firm(MergeMethod):
         return merged
 
     def _term(self, sources: Sequence[Source], eps0: float) -> Tensor:
-        updates = [source.task_vector for source in sources]
+        updates = [source.task_vector() for source in sources]
         if self.weights == "dense":
             return pool(updates)
         weights = [source.fisher for source in sources]
@@ -87,7 +87,7 @@ def weighted_mean(updates: Sequence[Tensor], weights: Sequence[Tensor], eps0: fl
     """Return ``sum_s F~_s D_s / (sum_s F~_s + eps0)``, one term of eq. 4.
 
     Args:
-        updates: D_s, at least one, float32.
+        updates: D_s, at least one, float32; the first is overwritten and returned.
         weights: F~_s, one for each, same shape, float32, non-negative.
         eps0: stabiliser, >= 0.
 
@@ -95,11 +95,11 @@ def weighted_mean(updates: Sequence[Tensor], weights: Sequence[Tensor], eps0: fl
         Float32, accumulated in float32 in the order of the sources; exactly 0 where every
         weight is 0, also with a stabiliser of 0.
     """
-    weighted = weights[0] * updates[0]
-    total = weights[0].clone()
+    weighted = updates[0].mul_(weights[0])
+    total = weights[0]
     for update, weight in zip(updates[1:], weights[1:], strict=True):
         weighted.addcmul_(weight, update)
-        total += weight
+        total = total + weight
     if eps0 > 0.0:  # where every weight is 0, so is the numerator
-        return weighted.div_(total.add_(eps0))
+        return weighted.div_(total + eps0)
     return weighted.div_(total).masked_fill_(total == 0.0, 0.0)

@@ -84,9 +84,8 @@ class Source:
     clients: tuple[Contribution, ...]
     inputs: "TensorInputs"
 
-    @cached_property
     def task_vector(self) -> Tensor:
-        """Mean task vector, float32, of the inputs' shape."""
+        """Mean task vector, float32, of the inputs' shape, multiplied out for the caller."""
         return self.inputs.mean_update(self.clients)
 
     @cached_property
@@ -207,7 +206,8 @@ class TensorInputs:
 
     def mean_update(self, clients: Sequence[Contribution]) -> Tensor:
         """Mean of the clients' task vectors, float32, owned by the caller; at least one client."""
-        return self.total_update(clients).div_(len(clients))
+        total = self.total_update(clients)
+        return total.div_(len(clients)) if len(clients) > 1 else total
 
     def pooled_fisher(self, clients: Sequence[Contribution]) -> Tensor:
         """Mean raw Fisher of a group (eq. 2), float32, owned by the caller.

@@ -148,7 +148,7 @@ class Dual:
         return torch.stack(found).sum(0)
 
     def _parts(self) -> list[slice]:
-        length = max(1, BLOCK // 2 // (len(self.budgets) + 3) // _GRAM_LENGTH) * _GRAM_LENGTH
+        length = max(1, 2 * BLOCK // (len(self.budgets) + 3) // _GRAM_LENGTH) * _GRAM_LENGTH
         return list(blocks(self.base.numel(), length))
 
 

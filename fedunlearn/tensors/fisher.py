@@ -43,12 +43,17 @@ def pool(stack: Sequence[Tensor]) -> Tensor:
     """
     if not stack:
         raise ValueError("nothing to pool")
+    total = _total(stack)
+    return total.div_(len(stack)) if len(stack) > 1 else total
+
+
+def _total(stack: Sequence[Tensor]) -> Tensor:
     total = stack[0].to(torch.float32, copy=True)
     for tensor in stack[1:]:
         if tensor.shape != total.shape:
             raise ValueError(f"cannot pool shapes {tuple(total.shape)} and {tuple(tensor.shape)}")
         total += tensor
-    return total.div_(len(stack))
+    return total
 
 
 @dataclass(frozen=True)
@@ -108,12 +113,14 @@ def cut_fisher(stack: Sequence[Tensor], *, alpha: float, eps0: float) -> FisherC
     height, width = stack[0].shape[0], stack[0].shape[1:].numel()
     size = height * width
     kept = kept_count(size, alpha)
-    sample = pool([strided(fisher.reshape(-1)) for fisher in stack])
+    sample = _total([strided(fisher.reshape(-1)) for fisher in stack])
     parts = list(blocks(height, max(1, BLOCK // width)))
-    order = select(lambda rows: pool([one[rows] for one in stack]), parts, sample, size, kept)
+    order = select(lambda rows: _total([one[rows] for one in stack]), parts, sample, size, kept)
     if not math.isfinite(order.largest):
         raise ValueError("the Fisher diagonal has a NaN or infinite entry")
-    return FisherCut(order.largest, order.kth, eps0)
+    # Sums are in the order of their means: the mean of the largest is the largest mean.
+    largest, least = torch.tensor([order.largest, order.kth]).div_(len(stack)).tolist()
+    return FisherCut(largest, least, eps0)
 
 
 def keep_largest(fisher: Tensor, fraction: float) -> Tensor:

@@ -47,7 +47,7 @@ def test_a_raw_merge_is_computed_once_a_method_and_alpha(
     summaries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    real = {name: MERGE_METHODS[name].__call__ for name in ("firm", "avg")}
+    real = {name: MERGE_METHODS[name].on for name in ("firm", "avg")}
     for name, one in real.items():
         monkeypatch.setattr(
             MERGE_METHODS[name],

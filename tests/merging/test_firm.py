@@ -81,7 +81,7 @@ def test_raw_fishers_as_small_as_they_are_hardly_move_the_model() -> None:
 @settings(deadline=None)
 def test_each_term_lies_between_its_sources(seed: int) -> None:
     clients = TensorInputs("w", tuple(drawn("aabb", seed=seed)), alpha=0.5)
-    stacked = torch.stack([s.task_vector for s in clients.forget_domains])
+    stacked = torch.stack([s.task_vector() for s in clients.forget_domains])
     low, high = stacked.amin(0).clamp(max=0.0), stacked.amax(0).clamp(min=0.0)
     merged = Firm()(clients)
     assert ((merged >= low - 1e-5) & (merged <= high + 1e-5)).all()
