@@ -56,13 +56,16 @@ class Solution:
     """X(lambda) and what it comes to.
 
     Attributes:
-        update: eq. 8 before rounding, shape (n,), float64.
-        damages: b_k of it, shape (m,), float64.
-        stationarity: eq. 16's residual, largest entry relative to the largest of X_base.
+        update: eq. 8, rounded to the dtype of X_base, shape (n,).
+        damages: b_k before rounding, shape (m,), float64.
+        delivered: b_k of ``update``, shape (m,), float64.
+        stationarity: eq. 16's residual before rounding, largest entry relative to the largest
+            of X_base.
     """
 
     update: Tensor
     damages: Tensor
+    delivered: Tensor
     stationarity: float
 
 
@@ -114,19 +117,27 @@ class Dual:
 
         return 0.5 * self._sum(of).item()
 
-    def recover(self, multipliers: Tensor) -> Solution:
-        """Return X(lambda) of eq. 8 before rounding, with its damages and residual, one pass."""
-        update = torch.empty(self.base.shape, dtype=torch.float64)
+    def recover(self, multipliers: Tensor, *, hair: float = 0.0) -> Solution:
+        """Return X(lambda) of eq. 8 with its damages and residual, one pass.
 
-        def of(part: slice) -> tuple[Tensor, Tensor, Tensor]:
+        Args:
+            multipliers: lambda, shape (m,), float64, >= 0.
+            hair: fraction taken off every entry before rounding.
+        """
+        update = torch.empty_like(self.base)
+
+        def of(part: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             base, fishers, shrink = self._shrunk(part, multipliers)
-            chosen = update[part].copy_(base).div_(shrink)
-            residual = stationarity(chosen, base, shrink - 1.0)
-            return total(fishers.mul_(chosen.square())), residual, base.abs().max()
+            exact = base / shrink
+            residual = stationarity(exact, base, shrink.sub_(1.0))
+            update[part] = exact * (1.0 - hair) if hair else exact
+            delivered = total(fishers * widened(update[part]).square_())
+            return total(fishers.mul_(exact.square_())), delivered, residual, base.abs().max()
 
-        damages, residuals, sizes = zip(*in_threads(of, self._parts()), strict=True)
-        worst = torch.stack(residuals).max() / torch.stack(sizes).max()
-        return Solution(update, 0.5 * torch.stack(damages).sum(0), worst.item())
+        parts = list(in_threads(of, self._parts()))
+        damages, delivered, residuals, sizes = map(torch.stack, zip(*parts, strict=True))
+        worst = residuals.max() / sizes.max()
+        return Solution(update, 0.5 * damages.sum(0), 0.5 * delivered.sum(0), worst.item())
 
     def thinned(self, distance: int) -> "Dual":
         """Return the problem on every ``distance``-th coordinate, its budgets cut in proportion."""

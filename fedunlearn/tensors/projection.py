@@ -9,7 +9,7 @@ by every candidate and takes no part; the others are solved on the union of thei
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -24,6 +24,10 @@ from fedunlearn.tensors.dual_newton import solve_newton
 Solver = Literal["newton", "bisection"]
 CERTIFIED = 1e-8
 """Largest KKT residual at which the update counts as the nearest one."""
+_SUMMATION = 2.0**-46
+"""By how much sums of the same terms in another order may differ."""
+_HAIR = 2.0**-26
+"""Fraction first taken off the update where rounding broke a budget; then its powers of two."""
 
 
 class Status(StrEnum):
@@ -176,21 +180,37 @@ def _project_onto(
         values, iterations = solve_newton(dual, start=torch.tensor(start, dtype=torch.float64))
     else:
         values, iterations = solve_bisection(dual)
-    solution = dual.recover(values)
-    stats = _residuals(dual, values, solution, iterations)
-    if solver == "bisection":
-        limits = limits + tolerances(limits)
-    bounds = dict(zip(binding, limits.tolist(), strict=True))
-    update, after = _deliver(base, support, solution.update, fishers, bounds)
+    bounds = limits if solver == "newton" else limits + tolerances(limits)
+    bounds = bounds * (1.0 - _SUMMATION)
+    stats, hair = None, 0.0
+    while True:
+        solution = dual.recover(values, hair=hair)
+        stats = stats or _residuals(dual, values, solution, iterations)
+        if bool((solution.delivered <= bounds).all()):
+            break
+        hair = min(max(2.0 * hair, _HAIR), 1.0)
+    update = _placed(base, support, solution.update)
     multipliers = dict(zip(binding, values.tolist(), strict=True))
+    after = dict(zip(binding, solution.delivered.tolist(), strict=True))
     return Projection(
         update,
         tuple(multipliers.get(k, 0.0) for k in range(len(fishers))),
         before,
-        after,
+        tuple(
+            after[k] if k in after else damage(update, fisher) for k, fisher in enumerate(fishers)
+        ),
         _status(stats, solver),
         stats,
     )
+
+
+def _placed(base: Tensor, support: Tensor | None, entries: Tensor) -> Tensor:
+    """The update of the base's shape that has these entries on the support."""
+    if support is None:
+        return entries.reshape(base.shape)
+    update = base.clone()
+    update[support] = entries
+    return update
 
 
 def _support(fishers: Sequence[Tensor]) -> Tensor | None:
@@ -217,29 +237,3 @@ def _status(stats: Stats, solver: Solver) -> Status:
     if stats.worst <= CERTIFIED:
         return Status.SOLVED
     return Status.FEASIBLE if solver == "bisection" else Status.UNCERTIFIED
-
-
-def _deliver(
-    base: Tensor,
-    support: Tensor | None,
-    exact: Tensor,
-    fishers: Sequence[Tensor],
-    bounds: Mapping[int, float],
-) -> tuple[Tensor, tuple[float, ...]]:
-    """Round to the base's dtype, shrinking by powers of two times 2^-26 until budgets hold.
-
-    Returns:
-        The update, and its damage to every client.
-    """
-    update = base if support is None else base.clone()
-    hair = 0.0
-    while True:
-        rounded = (exact * (1.0 - hair) if hair else exact).to(base.dtype)
-        if support is None:
-            update = rounded.reshape(base.shape)
-        else:
-            update[support] = rounded
-        after = tuple(damage(update, fisher) for fisher in fishers)
-        if all(after[k] <= bound for k, bound in bounds.items()):
-            return update, after
-        hair = min(max(2.0 * hair, 2.0**-26), 1.0)

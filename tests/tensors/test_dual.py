@@ -12,7 +12,7 @@ from fedunlearn.tensors.sums import BLOCK
 def problem(m: int, n: int, seed: int) -> tuple[Dual, torch.Tensor]:
     draw = torch.Generator().manual_seed(seed)
     dual = Dual(
-        torch.randn(n, generator=draw),
+        torch.randn(n, generator=draw, dtype=torch.float64),
         torch.rand(m, n, generator=draw),
         torch.rand(m, generator=draw, dtype=torch.float64) + 0.1,
     )
@@ -48,7 +48,7 @@ def test_every_way_to_a_damage_agrees() -> None:
     update = solution.update
     for k in range(3):
         exact = 0.5 * np.sum(dual.fishers[k].double().numpy() * update.numpy() ** 2)
-        for found in (dual.damages(at), damages, solution.damages):
+        for found in (dual.damages(at), damages, solution.damages, solution.delivered):
             assert found[k].item() == pytest.approx(exact, rel=1e-13)
         assert dual.damage_of(k, at) == pytest.approx(exact, rel=1e-13)
         assert damage(update, dual.fishers[k]) == pytest.approx(exact, rel=1e-13)
@@ -75,7 +75,7 @@ def test_stationarity_sees_a_wrong_update() -> None:
     dual, at = problem(2, 10, seed=3)
     solution = dual.recover(at)
     assert solution.stationarity < 1e-15
-    base, shrinkage = dual.base.double(), at @ dual.fishers.double()
+    base, shrinkage = dual.base, at @ dual.fishers.double()
     assert stationarity(solution.update, base, shrinkage) < 1e-14
     assert stationarity(solution.update * 1.01, base, shrinkage) > 1e-3
 
@@ -100,3 +100,17 @@ def test_a_thinned_problem_has_nearly_the_same_answer() -> None:
     thinned = dual.thinned(7)
     assert thinned.base.numel() == 5715
     torch.testing.assert_close(solve_newton(thinned)[0], solve_newton(dual)[0], rtol=0.1, atol=0.0)
+
+
+def test_what_is_delivered_is_rounded_and_measured_as_such() -> None:
+    dual, at = problem(2, 1000, seed=6)
+    rounded = Dual(dual.base.bfloat16(), dual.fishers, dual.budgets)
+    for hair in (0.0, 0.25):
+        solution = rounded.recover(at, hair=hair)
+        assert solution.update.dtype == torch.bfloat16
+        exact = rounded.base.double() / (1.0 + at @ dual.fishers.double())
+        assert torch.equal(solution.update, (exact * (1.0 - hair)).bfloat16())
+        for k in range(2):
+            found = damage(solution.update, dual.fishers[k])
+            assert solution.delivered[k].item() == pytest.approx(found, rel=1e-13)
+        torch.testing.assert_close(solution.damages, rounded.damages(at), rtol=1e-13, atol=0.0)
