@@ -181,15 +181,13 @@ def _project_onto(
     else:
         values, iterations = solve_bisection(dual)
     bounds = limits if solver == "newton" else limits + tolerances(limits)
-    bounds = bounds * (1.0 - _SUMMATION)
-    stats, hair = None, 0.0
-    while True:
-        solution = dual.recover(values, hair=hair)
-        stats = stats or _residuals(dual, values, solution, iterations)
-        if bool((solution.delivered <= bounds).all()):
-            break
-        hair = min(max(2.0 * hair, _HAIR), 1.0)
+    solution = dual.recover(values)
+    stats, hair = _residuals(dual, values, solution, iterations), 0.0
     update = _placed(base, support, solution.update)
+    while not _within(update, chosen, solution.delivered.tolist(), bounds.tolist()):
+        hair = min(max(2.0 * hair, _HAIR), 1.0)
+        solution = dual.recover(values, hair=hair)
+        update = _placed(base, support, solution.update)
     multipliers = dict(zip(binding, values.tolist(), strict=True))
     after = dict(zip(binding, solution.delivered.tolist(), strict=True))
     return Projection(
@@ -201,6 +199,17 @@ def _project_onto(
         ),
         _status(stats, solver),
         stats,
+    )
+
+
+def _within(
+    update: Tensor, fishers: Sequence[Tensor], damages: Sequence[float], bounds: Sequence[float]
+) -> bool:
+    """Whether every damage is within its bound; what is too near to say is summed up again."""
+    return all(
+        value <= bound * (1.0 - _SUMMATION)
+        or (value <= bound * (1.0 + _SUMMATION) and damage(update, fisher) <= bound)
+        for value, bound, fisher in zip(damages, bounds, fishers, strict=True)
     )
 
 
