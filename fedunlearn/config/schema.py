@@ -1,5 +1,7 @@
 """The typed configuration of a run; below the roots only these objects are passed on."""
 
+from typing import Literal
+
 from fedunlearn.aggregation import MergeSettings
 from fedunlearn.evaluation import EvaluationSettings
 from fedunlearn.models.adapters import LoraSettings
@@ -83,6 +85,8 @@ class RunConfig:
         merges: name to merge; each is written below ``merged/<name>``, evaluated and reported.
         evaluation: the question sets.
         sweep: the gamma sweep.
+        leaks: what to do when clients and evaluation sets share records that they should not:
+            ``warn`` in the report, refuse the run with an ``error``, or ``allow`` it.
         federation: how the clients are run.
     """
 
@@ -98,6 +102,7 @@ class RunConfig:
     merges: dict[str, MergeSettings]
     evaluation: EvaluationSettings
     sweep: SweepSettings = SweepSettings()
+    leaks: Literal["warn", "error", "allow"] = "warn"
     federation: FederationSettings = FederationSettings()
 
     def instructions(self, *, server_round: int = 1) -> ClientInstructions:
