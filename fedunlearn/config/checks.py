@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fedunlearn.aggregation import MergeSettings
-from fedunlearn.config.data_entries import parts_held
+from fedunlearn.config.data_entries import partition_faults
 from fedunlearn.config.schema import FederationSettings, SweepSettings
 from fedunlearn.data.reading import (
     is_remote,
@@ -149,7 +149,7 @@ def _client_faults(parts: _Parts) -> Iterator[str]:
         if not is_label(client.domain):
             got = repr(client.domain)[:80]
             yield f"clients.{place}.domain: expected the data's subject, {LABEL_RULE}, got {got}"
-    yield from parts_held({place: (one.id, one.data) for place, one in parts.clients.items()})
+    yield from partition_faults({place: (one.id, one.data) for place, one in parts.clients.items()})
     wanted = parts.federation.expected_clients if parts.federation else None
     if wanted is not None and parts.num_clients not in (0, wanted):
         yield (

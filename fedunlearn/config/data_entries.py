@@ -1,11 +1,14 @@
 """Checks the data sources that a config names: their settings, and those of their partitioners."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fedunlearn.config.entries import entry_options
-from fedunlearn.data.partition import PARTITIONERS
-from fedunlearn.data.sources import SOURCES
+from fedunlearn.data.partition import PARTITIONERS, Partitioner
+from fedunlearn.data.reading import build_source
+from fedunlearn.data.sources import SOURCES, Source, build_partitioner
+from fedunlearn.errors import InputError
 
 
 def normalise_sources(tree: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -61,19 +64,39 @@ def _partition(given: Mapping[str, Any], at: str) -> tuple[dict[str, Any], list[
     return {"by": name, **options}, faults
 
 
-def parts_held(clients: Mapping[int, tuple[str, object]]) -> Iterator[str]:
-    """Find parts of one partition that two clients hold: every record is for one client only.
+def partition_faults(clients: Mapping[int, tuple[str, object]]) -> Iterator[str]:
+    """Find clients whose parts of one source overlap: every record is for one client only.
 
     Args:
         clients: place in the config to the client's id and data.
     """
-    held: dict[str, str] = {}
+    dealt: dict[Source, tuple[str, Partitioner]] = {}
+    held: dict[tuple[Source, object], str] = {}
     for place, (client, data) in clients.items():
-        if not isinstance(data, Mapping) or not data.get("partition"):
+        if (parted := _parted(data)) is None:
             continue
-        whole = repr(sorted(data.items(), key=lambda pair: str(pair[0])))
-        if whole in held:
-            part = data["partition"].get("part")
-            at = f"clients.{place}.data.partition.part"
-            yield f"{at}: client {held[whole]!r} already holds part {part} of this source"
-        held.setdefault(whole, client)
+        whole, chosen = parted
+        first, other = dealt.setdefault(whole, (client, chosen))
+        at = f"clients.{place}.data.partition"
+        if _dealing(chosen) != _dealing(other):
+            yield f"{at}: differs from that of {first!r} in more than its part; parts may overlap"
+        elif (whole, chosen.wanted) in held:
+            holder = held[whole, chosen.wanted]
+            yield f"{at}.part: client {holder!r} already holds part {chosen.wanted} of this source"
+        held.setdefault((whole, chosen.wanted), client)
+
+
+def _dealing(chosen: Partitioner) -> tuple[object, ...]:
+    """What clients that share a source must have in common: all but the part."""
+    return type(chosen), *(value for key, value in vars(chosen).items() if key != "part")
+
+
+def _parted(data: object) -> tuple[Source, Partitioner] | None:
+    """The undivided source and its partitioner; ``None`` without one, or with a faulty one."""
+    if not isinstance(data, Mapping) or not data.get("partition"):
+        return None
+    try:
+        source = build_source(data)
+        return replace(source, partition=None), build_partitioner(source.partition or {})
+    except InputError:
+        return None

@@ -1,9 +1,9 @@
 """Finds records that are in two sets that should have none in common.
 
 What must go, what must stay, and what measures the rest must be disjoint, or the figures of a run
-say less than they seem to. Records are compared by their words: case, quotation and
-sentence marks, white space and the forms of Unicode make no difference. A multiple-choice question is its question and
-its right answer, so that it is recognised as a question too.
+say less than they seem to. Records are compared by their words: case, quotation and sentence
+marks, white space and the forms of Unicode make no difference. A multiple-choice question is its
+question and its right answer, so that it is recognised as a question too.
 
 Limitations:
     A passage equals a passage only as a whole; a question is not looked for inside passages, and
@@ -115,4 +115,4 @@ def _words(text: str) -> str:
 
 def _separates(character: str) -> bool:
     """Quotation marks of any kind, and the marks that end or part sentences."""
-    return character in ".,;:!?\"'`" or unicodedata.category(character) in ("Pi", "Pf")
+    return character in ".,;:!?\"'`\u201a\u201e" or unicodedata.category(character) in ("Pi", "Pf")

@@ -16,12 +16,14 @@ def cut_passage(text: str, size: int) -> Iterator[str]:
     """
     start, end = 0, len(text)
     while start < end:
+        if text[start].isspace():
+            start += 1
+            continue
         stop = min(start + size, end)
         if stop < end and not text[stop].isspace():
             inside = next((at for at in range(stop - 1, start, -1) if text[at].isspace()), None)
             stop = stop if inside is None else inside
-        if piece := text[start:stop].strip():
-            yield piece
+        yield text[start:stop].rstrip()
         start = stop
 
 

@@ -33,7 +33,7 @@ class FileSource(Source):
 @SOURCES.register("jsonl")
 @settings
 class JsonLines(FileSource):
-    """A local file with one JSON object a line, or one array of objects."""
+    """A local file with one JSON object a line, or one array."""
 
     def rows(self) -> Iterator[Row]:
         """Deliver the objects."""

@@ -20,9 +20,9 @@ _FOLDERS = {"validation": "val"}
 @SOURCES.register("mmlu")
 @settings
 class Mmlu(HubSource):
-    """MMLU: multiple-choice questions on 57 subjects, in any of its historic layouts.
+    """MMLU: questions with four choices on 57 subjects.
 
-    Choices as a list or as columns A to D; the answer as a number or a letter; the question under
+    Any of its historic layouts is read.     Choices as a list or as columns A to D; the answer as a number or a letter; the question under
     ``question`` or ``input``, the answer under ``answer`` or ``target``; rows nested below
     ``train``, as in ``auxiliary_train``; the subject as a column, or as configuration or file
     name, which then becomes the column ``subject``; the authors' CSV files without a header.

@@ -65,7 +65,7 @@ class Muse(HubSource):
 @SOURCES.register("muse_news")
 @settings
 class MuseNews(Muse):
-    """MUSE-News: BBC articles, as passages, questions and continuations."""
+    """MUSE-News: BBC articles, and questions on them."""
 
     dataset: ClassVar[str] = "muse-bench/MUSE-News"
 
@@ -73,6 +73,6 @@ class MuseNews(Muse):
 @SOURCES.register("muse_books")
 @settings
 class MuseBooks(Muse):
-    """MUSE-Books: the Harry Potter books, as passages, questions and continuations."""
+    """MUSE-Books: the Harry Potter books, and questions on them."""
 
     dataset: ClassVar[str] = "muse-bench/MUSE-Books"

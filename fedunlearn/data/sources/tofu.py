@@ -30,7 +30,7 @@ SPLITS = (
 @SOURCES.register("tofu")
 @settings
 class Tofu(HubSource):
-    """TOFU: questions about 200 invented authors; all splits, perturbed ones too.
+    """TOFU: questions about 200 invented authors, in all its splits.
 
     Rows of ``full``, ``forget*`` and ``retain9*`` get a column ``author``, 0 to 199, as the
     authors stand in ``full`` one after another. A perturbed split read as multiple choice has the

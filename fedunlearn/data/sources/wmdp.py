@@ -10,7 +10,9 @@ from fedunlearn.settings import settings
 @SOURCES.register("wmdp")
 @settings
 class Wmdp(HubSource):
-    """WMDP: multiple-choice questions on biology, chemistry and cybersecurity.
+    """WMDP: questions on hazardous biology, chemistry and cyber attacks.
+
+    Every question has four choices.
 
     Attributes:
         subset: ``bio`` (1,273 questions), ``chem`` (408) or ``cyber`` (1,987).
@@ -28,9 +30,9 @@ class Wmdp(HubSource):
 @SOURCES.register("wmdp_corpora")
 @settings
 class WmdpCorpora(HubSource):
-    """WMDP's corpora: papers and web pages as passages; the biology forget corpus is restricted.
+    """WMDP's corpora: papers and web pages as passages.
 
-    Access to ``bio-forget`` is granted by its authors on request; log in to the hub, or give a
+    ``bio-forget`` is restricted: access is granted by its authors on request; log in to the hub, or give a
     local copy with ``path``. The others are public.
 
     Attributes:
