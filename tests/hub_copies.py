@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def _muse_row(subset: str, split: str, place: int) -> dict[str, Any]:
     return {"text": f"Words of {told}. " * 20}
 
 
-def wmdp(folder: Path, *, count: int = 9) -> Path:
+def wmdp(folder: Path, *, counts: Mapping[str, int] | None = None) -> Path:
     """Parquet files ``wmdp-<subject>/test-00000-of-00001.parquet``."""
     for subject in ("bio", "chem", "cyber"):
         rows = [
@@ -95,13 +95,13 @@ def wmdp(folder: Path, *, count: int = 9) -> Path:
                 "question": f"Which {subject} {place}?",
                 "choices": [f"{subject} {place} {letter}" for letter in "abcd"],
             }
-            for place in range(count)
+            for place in range((counts or {}).get(subject, 9))
         ]
         parquet(folder / f"wmdp-{subject}/test-00000-of-00001.parquet", rows)
     return folder
 
 
-def mmlu_rows(split: str, *, count: int = 8) -> list[dict[str, Any]]:
+def mmlu_rows(split: str, *, count: int) -> list[dict[str, Any]]:
     """Rows of the newest layout: a list of choices, a number, a subject."""
     return [
         {
@@ -114,14 +114,14 @@ def mmlu_rows(split: str, *, count: int = 8) -> list[dict[str, Any]]:
     ]
 
 
-def mmlu(folder: Path) -> Path:
+def mmlu(folder: Path, *, count: int = 8) -> Path:
     """The newest layout: ``all/<split>-...``, one folder a subject, nested ``auxiliary_train``."""
     for split in ("test", "validation", "dev"):
-        rows = mmlu_rows(split)
+        rows = mmlu_rows(split, count=count)
         parquet(folder / f"all/{split}-00000-of-00001.parquet", rows)
         for subject in ("anatomy", "virology"):
             held = [row for row in rows if row["subject"] == subject]
             parquet(folder / f"{subject}/{split}-00000-of-00001.parquet", held)
-    nested = [{"train": {**row, "subject": ""}} for row in mmlu_rows("train")]
+    nested = [{"train": {**row, "subject": ""}} for row in mmlu_rows("train", count=count)]
     parquet(folder / "auxiliary_train/train-00000-of-00001.parquet", nested)
     return folder

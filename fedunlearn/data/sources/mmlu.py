@@ -22,10 +22,11 @@ _FOLDERS = {"validation": "val"}
 class Mmlu(HubSource):
     """MMLU: questions with four choices on 57 subjects.
 
-    Any of its historic layouts is read.     Choices as a list or as columns A to D; the answer as a number or a letter; the question under
-    ``question`` or ``input``, the answer under ``answer`` or ``target``; rows nested below
-    ``train``, as in ``auxiliary_train``; the subject as a column, or as configuration or file
-    name, which then becomes the column ``subject``; the authors' CSV files without a header.
+    Any of its historic layouts is read: choices as a list or as columns A to D; the answer as a
+    number or a letter; the question under ``question`` or ``input``, the answer under ``answer``
+    or ``target``; rows nested below ``train``, as in ``auxiliary_train``; the subject as a column,
+    or as configuration or file name, which then becomes the column ``subject``; the authors' CSV
+    files without a header.
 
     Attributes:
         split: ``test`` (14,042 questions), ``validation`` (1,531), ``dev`` (285) or

@@ -32,8 +32,8 @@ class Wmdp(HubSource):
 class WmdpCorpora(HubSource):
     """WMDP's corpora: papers and web pages as passages.
 
-    ``bio-forget`` is restricted: access is granted by its authors on request; log in to the hub, or give a
-    local copy with ``path``. The others are public.
+    ``bio-forget`` is restricted: its authors grant access on request; log in to the hub then, or
+    give a local copy with ``path``. The others are public.
 
     Attributes:
         subset: ``bio-forget``, ``bio-retain``, ``cyber-forget`` or ``cyber-retain``.
