@@ -13,6 +13,7 @@ from fedunlearn.data.sources import muse as muse_source
 from fedunlearn.data.sources.tofu import SPLITS
 
 Rows = Sequence[dict[str, Any]]
+SUBJECTS = ("anatomy", "virology")
 
 
 def json_lines(path: Path, rows: Rows) -> Path:
@@ -101,12 +102,14 @@ def wmdp(folder: Path, *, counts: Mapping[str, int] | None = None) -> Path:
     return folder
 
 
-def mmlu_rows(split: str, *, count: int) -> list[dict[str, Any]]:
+def mmlu_rows(
+    split: str, *, count: int, subjects: Sequence[str] = SUBJECTS
+) -> list[dict[str, Any]]:
     """Rows of the newest layout: a list of choices, a number, a subject."""
     return [
         {
             "question": f"{split} question {place}?",
-            "subject": ("anatomy", "virology")[place % 2],
+            "subject": subjects[place % len(subjects)],
             "choices": [f"{split} {place} {letter}" for letter in "abcd"],
             "answer": place % 4,
         }
@@ -114,12 +117,12 @@ def mmlu_rows(split: str, *, count: int) -> list[dict[str, Any]]:
     ]
 
 
-def mmlu(folder: Path, *, count: int = 8) -> Path:
+def mmlu(folder: Path, *, count: int = 8, subjects: Sequence[str] = SUBJECTS) -> Path:
     """The newest layout: ``all/<split>-...``, one folder a subject, nested ``auxiliary_train``."""
     for split in ("test", "validation", "dev"):
-        rows = mmlu_rows(split, count=count)
+        rows = mmlu_rows(split, count=count, subjects=subjects)
         parquet(folder / f"all/{split}-00000-of-00001.parquet", rows)
-        for subject in ("anatomy", "virology"):
+        for subject in subjects:
             held = [row for row in rows if row["subject"] == subject]
             parquet(folder / f"{subject}/{split}-00000-of-00001.parquet", held)
     nested = [{"train": {**row, "subject": ""}} for row in mmlu_rows("train", count=count)]

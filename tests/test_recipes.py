@@ -39,6 +39,7 @@ RECIPES: dict[str, tuple[Any, str, dict[str, int], int, bool]] = {
     "firm_muse_books_zephyr": (ZEPHYR, "grad_ascent", {"books": 3}, 1, True),
 }
 OTHERS = {"firm_demo", "firm_example"}
+SUBJECTS = tuple(f"subject_{n}" for n in range(7))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "tofu": str(copies.tofu(folder / "tofu", other=240)),
         "muse_books": str(books),
         "wmdp": str(copies.wmdp(folder / "wmdp", counts={"bio": 1273, "cyber": 1987})),
-        "mmlu": str(copies.mmlu(folder / "mmlu", count=700)),
+        "mmlu": str(copies.mmlu(folder / "mmlu", count=700, subjects=SUBJECTS)),
     }
 
 
