@@ -9,14 +9,14 @@ from flwr.app import Context, RecordDict
 
 from fedunlearn.cli import run_command
 from fedunlearn.client_app import node_identity
-from fedunlearn.config import check_config, leak_notes, load_config, to_yaml
+from fedunlearn.config import RunConfig, check_config, leak_notes, load_config, to_yaml
 from fedunlearn.errors import ConfigError, DataError
 from fedunlearn.evaluation import read_bank
 from fedunlearn.exploration.provenance import QuestionsOrigin
 from fedunlearn.pipeline import prepare
 from fedunlearn.training.client_job import run_client_job
 from tests import hub_copies as copies
-from tests.pocket_run import pocket_tree, write_config
+from tests.pocket_run import pocket_tree, run_clients, write_config
 from tests.world import pocket_model, pocket_world
 
 
@@ -255,3 +255,22 @@ def test_sources_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     listed = capsys.readouterr().out
     for name in ("tofu", "muse_news", "muse_books", "wmdp", "wmdp_corpora", "mmlu", "hub", "csv"):
         assert f"\n{name} " in listed
+
+
+def test_a_leak_is_in_the_report_of_the_run(
+    config_file: Path, tofu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def clients_only(config: RunConfig, run_dir: Path, **_: object) -> tuple[str, ...]:
+        run_clients(config, run_dir)
+        return ("said by the round",)
+
+    monkeypatch.setattr("fedunlearn.commands.simulate", clients_only)
+    data = {"source": "tofu", "split": "forget01", "path": str(tofu)}
+    leaking = f"evaluation.sets.3.data={json.dumps(data)}"
+    run = ["run", str(config_file), leaking, "sweep.gammas=null", "--out", str(tmp_path / "run")]
+    assert run_command([*run, "--quiet"]) == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    leaks = [warning for warning in report["warnings"] if warning.startswith("leak: ")]
+    assert len(leaks) == 3
+    assert "said by the round" in report["warnings"]
+    assert "leak: client" in (tmp_path / "run" / "report.md").read_text(encoding="utf-8")

@@ -68,7 +68,12 @@ def _reason(fault: BaseException, dataset: str, revision: str | None) -> str:
         )
     if "RevisionNotFoundError" in names:
         return f"there is no revision {revision!r}: take a commit, tag or branch of the data set"
-    if names & {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError"}:
+    if names & {
+        "OfflineModeIsEnabled",
+        "LocalEntryNotFoundError",
+        "ConnectionError",
+        "TransportError",
+    }:
         return (
             "the hub cannot be reached and the data is not in the cache: go online once, check "
             f"HF_HUB_OFFLINE and HF_HOME, {copy} ({_first_line(fault)})"

@@ -1,5 +1,8 @@
 """The hub through the real ``datasets``, fed from local folders; nothing is fetched."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -172,3 +175,22 @@ def test_several_files_of_a_split_are_read_in_order(tmp_path: Path) -> None:
         )
     found = find_tables(tmp_path, config="all", split="test")
     assert [path.name for path in found] == [f"test-0000{n}-of-00002.parquet" for n in (0, 1)]
+
+
+def test_offline_with_an_empty_cache_by_the_real_library(tmp_path: Path) -> None:
+    code = (
+        "from fedunlearn.data.reading import read_training_records as read\n"
+        "from fedunlearn.errors import DataError\n"
+        "try:\n    read({'source': 'tofu', 'split': 'forget01'})\n"
+        "except DataError as fault:\n    print(fault)\n"
+    )
+    away = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **away},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("locuslab/TOFU forget01/train: the hub cannot be reached and the")
+    assert "or give a local copy with `path`" in done.stdout
