@@ -1,6 +1,7 @@
 """The hub through the real ``datasets``, fed from local folders; nothing is fetched."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -194,3 +195,26 @@ def test_offline_with_an_empty_cache_by_the_real_library(tmp_path: Path) -> None
     )
     assert done.stdout.startswith("locuslab/TOFU forget01/train: the hub cannot be reached and the")
     assert "or give a local copy with `path`" in done.stdout
+
+
+def test_offline_with_a_filled_cache_by_the_real_library(served: Path, tmp_path: Path) -> None:
+    """The cache of ``datasets`` alone stands in for the hub."""
+    card(served / "me/mine", "- config_name: c\n  data_files: c.jsonl\n")
+    copies.json_lines(served / "me/mine/c.jsonl", [{"text": "a"}])
+    loaded = datasets.load_dataset("me/mine", name="c")
+    cached = Path(loaded["train"].cache_files[0]["filename"]).parent
+    place = tmp_path / "home/datasets/me___mine/c/0.0.0" / ("0" * 40)
+    shutil.copytree(cached, place)
+    code = (
+        "from fedunlearn.data.reading import read_training_records as read\n"
+        "print(read({'source': 'hub', 'dataset': 'me/mine', 'config': 'c'}))\n"
+    )
+    away = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **away},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "[Passage(text='a')]\n", done.stderr
