@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fedunlearn.aggregation import MergeSettings, RelativeEpsilon, merge_summaries, write_merge
+from fedunlearn.aggregation import MergeSettings, RelativeEpsilon, merge_to
 from fedunlearn.seeding import generator
 from fedunlearn.summary import (
     ClientSummary,
@@ -106,11 +106,9 @@ def make_summary(client: tuple[str, str, str], chosen: argparse.Namespace) -> Cl
 def ours(summaries: Path, out: Path, *, projected: bool) -> dict[str, Tensor]:
     """Merge with fedunlearn, from files to files."""
     epsilon = RelativeEpsilon(relative=0.3) if projected else float("inf")
-    result = merge_summaries(
-        open_summaries(summaries), MergeSettings(gamma=GAMMA, alpha=ALPHA, epsilon=epsilon)
-    )
-    write_merge(result, out)
-    return dict(result.delta)
+    merge = MergeSettings(gamma=GAMMA, alpha=ALPHA, epsilon=epsilon)
+    merge_to(out, open_summaries(summaries), merge)
+    return load_file(out / "delta.safetensors")
 
 
 def straightforward(summaries: Path, out: Path) -> dict[str, Tensor]:

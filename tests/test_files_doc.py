@@ -16,6 +16,7 @@ from fedunlearn.aggregation import (
 from fedunlearn.export import ExportReport
 from fedunlearn.summary import SummaryMeta
 from fedunlearn.training.fisher_pass import FisherSettings
+from fedunlearn.training.footprint import Footprint
 from tests.pico import logits, pico_llama, pico_round
 
 TEXT = (Path(__file__).parents[1] / "docs" / "FILES.md").read_text(encoding="utf-8")
@@ -43,7 +44,7 @@ def test_every_key_is_documented() -> None:
 def test_every_setting_of_the_fisher_is_documented() -> None:
     (row,) = (line for line in TEXT.splitlines() if line.startswith("| `fisher` |"))
     told = set(re.findall(r"`(\w+)`", row.split("|")[2]))
-    assert told == names(FisherSettings) | {"dtype", "reference"}
+    assert told == names(FisherSettings) | {"dtype", "reference"} | names(Footprint)
 
 
 def test_the_example_gives_the_live_model(tmp_path: Path) -> None:

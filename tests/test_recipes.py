@@ -84,6 +84,7 @@ def test_a_recipe_is_the_papers_setting(name: str) -> None:
     forget = [client for client in config.clients if client.role == "forget"]
     assert Counter(client.domain for client in forget) == domains
     assert len(config.clients) - len(forget) == retained
+    assert (config.model.dtype, config.model.quantization) == ("bfloat16", "nf4")
     assert (config.lora.rank, config.lora.alpha) == (16, 32)
     assert set(config.lora.target_modules) == (SEVEN if whole else {"down_proj"})
     assert config.lora.layers == (None if whole else (5, 6, 7))

@@ -12,9 +12,10 @@ from fedunlearn.aggregation.epsilon import (
     parse_epsilon,
     resolve_epsilon,
 )
-from fedunlearn.aggregation.files import read_merge, write_merge
-from fedunlearn.aggregation.merger import Merger, Multipliers, RawMerge, merge_summaries
+from fedunlearn.aggregation.files import merge_to, read_merge, write_merge
+from fedunlearn.aggregation.merger import Merger, Merging, Multipliers, merge_summaries
 from fedunlearn.aggregation.outcome import MergedClient, MergeReport, MergeResult, TensorReport
+from fedunlearn.aggregation.spread import Spread, in_turn
 
 __all__ = [
     "Epsilon",
@@ -23,12 +24,15 @@ __all__ = [
     "MergeSettings",
     "MergedClient",
     "Merger",
+    "Merging",
     "Multipliers",
     "PerClientEpsilon",
-    "RawMerge",
     "RelativeEpsilon",
+    "Spread",
     "TensorReport",
+    "in_turn",
     "merge_summaries",
+    "merge_to",
     "parse_epsilon",
     "read_merge",
     "resolve_epsilon",

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
 from fedunlearn.aggregation.choices import MergeSettings
+from fedunlearn.aggregation.finishing import FinishedTensor
 from fedunlearn.aggregation.outcome import MergedClient, MergeReport, TensorReport
+from fedunlearn.aggregation.raw import RawMerge
 from fedunlearn.aggregation.tensor_source import TensorSource
-from fedunlearn.merging import MergeMethod
 from fedunlearn.objectives import OBJECTIVES
 
 
@@ -18,27 +19,25 @@ class Account:
 
     Attributes:
         source: the summaries.
-        method: with its hyperparameters.
-        settled: the same after its survey.
+        raw: the raw merge, whose method knows what its survey found.
         merge: the settings.
         resolved: retain client's id to its budget a weight.
-        tensors: base parameter name to its report.
     """
 
     source: TensorSource
-    method: MergeMethod
-    settled: MergeMethod
+    raw: RawMerge
     merge: MergeSettings
     resolved: Mapping[str, float]
-    tensors: dict[str, TensorReport]
+    tensors: dict[str, TensorReport] = field(default_factory=dict, init=False)
+    _empty: set[tuple[str, str]] = field(default_factory=set, init=False)
 
-    def report(self, empty_fishers: Collection[tuple[str, str]]) -> MergeReport:
-        """Write the report.
+    def add(self, finished: FinishedTensor) -> None:
+        """Note a weight."""
+        self.tensors[finished.name] = finished.report
+        self._empty.update((owner, finished.name) for owner in finished.empty)
 
-        Args:
-            empty_fishers: (domain or retain client, base parameter name) pairs whose processed
-                Fisher is all zero.
-        """
+    def report(self) -> MergeReport:
+        """Write the report, when all weights are there."""
         merge, first = self.merge, self.source.summaries[0]
         return MergeReport(
             method=merge.method,
@@ -57,17 +56,18 @@ class Account:
                 MergedClient(s.meta.client_id, s.meta.role, s.meta.domain, s.meta.num_examples)
                 for s in self.source.summaries
             ),
-            facts=self.settled.facts(
+            facts=self.raw.settled.facts(
                 {s.meta.client_id: s.meta.role for s in self.source.summaries},
                 math.hypot(*(one.raw_norm for one in self.tensors.values())),
             ),
-            warnings=(*self._warnings(), *_empty(empty_fishers)),
+            warnings=(*self._warnings(), *_empty(self._empty)),
             tensors=self.tensors,
         )
 
     def _options(self) -> dict[str, Any]:
         """All hyperparameters of the method, those left at their defaults too."""
-        return asdict(self.method) if is_dataclass(self.method) else {}
+        method = self.raw.method
+        return asdict(method) if is_dataclass(method) else {}
 
     def _mean_damage(self) -> float:
         found = [value for one in self.tensors.values() for value in one.damage_before.values()]
@@ -79,7 +79,7 @@ class Account:
             yield "no forget client took part: nothing is unlearned"
         if "retain" not in roles:
             yield "no retain client took part: nothing protects what must stay"
-        if self.method.needs_learnt and (unlearnt := self._unlearnt()):
+        if self.raw.method.needs_learnt and (unlearnt := self._unlearnt()):
             yield (
                 f"{self.merge.method} steps back from what forget clients learnt, but "
                 f"{len(unlearnt)} of them, e.g. {unlearnt[0]}, trained to unlearn it: this merge "

@@ -6,6 +6,7 @@ target tokens; everything else is ``IGNORED``.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +15,9 @@ from torch import Tensor
 from fedunlearn.data.records import Passage, Record
 from fedunlearn.errors import DataError
 from fedunlearn.objectives.likelihood import IGNORED
+
+_DATE = date(2026, 1, 1)  # what chat templates are told, so that prompts are the same every day
+_DATE_PARTS = ("%d", "%m", "%b", "%B", "%Y", "%y", "%a", "%A", "%j", "%H", "%M", "%S", "%p", "%I")
 
 
 class Tokenizer(Protocol):
@@ -79,11 +83,23 @@ def encode_prompt(tokenizer: Tokenizer, question: str) -> list[int]:
             [{"role": "user", "content": question}],
             tokenize=False,
             add_generation_prompt=True,
-            date_string="01 Jan 2026",
+            chat_template=_dated(tokenizer.chat_template),
+            date_string=_DATE.strftime("%d %b %Y"),
         )
     else:
         text = f"Question: {question}\nAnswer:"
     return _with_one_bos(tokenizer, tokenizer.encode(text, add_special_tokens=False))
+
+
+def _dated(template: str | None) -> str | None:
+    """Give a chat template that reads the clock a clock that stands still; ``None``: as it is.
+
+    A macro, since transformers hands templates no functions.
+    """
+    if not isinstance(template, str) or "strftime_now" not in template:
+        return None
+    parts = "".join(f"|replace('{part}', '{_DATE.strftime(part)}')" for part in _DATE_PARTS)
+    return f"{{%- macro strftime_now(format) %}}{{{{ format{parts} }}}}{{% endmacro -%}}{template}"
 
 
 def encode_answer(tokenizer: Tokenizer, answer: str) -> list[int]:

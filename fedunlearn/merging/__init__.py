@@ -5,14 +5,13 @@ from fedunlearn.merging.firm import Firm
 from fedunlearn.merging.firm_matched import FirmMatched
 from fedunlearn.merging.fisher import FisherMerge
 from fedunlearn.merging.fulm import Fulm, FulmMean
+from fedunlearn.merging.inputs import Contribution, Participants, Source, TensorInputs
 from fedunlearn.merging.interface import (
     MERGE_METHODS,
-    Contribution,
     MergeMethod,
-    Participants,
-    Source,
-    TensorInputs,
+    RowMerge,
     settle,
+    settle_by,
 )
 from fedunlearn.merging.knots import Knots
 from fedunlearn.merging.task_arithmetic import TaskArithmetic
@@ -31,6 +30,7 @@ __all__ = [
     "Knots",
     "MergeMethod",
     "Participants",
+    "RowMerge",
     "Source",
     "Sum",
     "TaskArithmetic",
@@ -38,4 +38,5 @@ __all__ = [
     "Ties",
     "Uniform",
     "settle",
+    "settle_by",
 ]

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, TensorInputs
+from fedunlearn.merging.inputs import TensorInputs
+from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod
 from fedunlearn.settings import settings
-from fedunlearn.tensors.fisher import pool
 
 
 @MERGE_METHODS.register("avg")
@@ -12,9 +12,9 @@ from fedunlearn.tensors.fisher import pool
 class Avg(MergeMethod):
     """Mean of all clients' task vectors, forget and retain alike."""
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
+    def rows(self, block: TensorInputs) -> Tensor:
         """Every client weighs the same, whatever its domain or number of examples."""
-        return pool([client.task_vector for client in inputs.contributions])
+        return block.mean_update(block.contributions)
 
 
 @MERGE_METHODS.register("sum")
@@ -22,9 +22,6 @@ class Avg(MergeMethod):
 class Sum(MergeMethod):
     """Sum of the forget clients' task vectors; grows with them."""
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
+    def rows(self, block: TensorInputs) -> Tensor:
         """Zero without a forget client; retain clients take no part."""
-        total = inputs.zeros()
-        for client in inputs.of("forget"):
-            total += client.task_vector
-        return total
+        return block.total_update(block.of("forget"))

@@ -1,15 +1,14 @@
 """FIRM's Fisher-weighted base merge (paper section 4.2.2) and its ablations (section 5.5)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, Source, TensorInputs
+from fedunlearn.merging.inputs import Source, TensorInputs
+from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod
 from fedunlearn.settings import settings
-from fedunlearn.tensors.fisher import keep_top_fraction, pool
+from fedunlearn.tensors.fisher import pool
 
 
 @MERGE_METHODS.register("firm")
@@ -43,55 +42,64 @@ class Firm(MergeMethod):
         if not self.normalize and self.weights != "fisher":
             raise ValueError(f"normalize: false goes with weights: fisher, got {self.weights!r}")
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
-        """Raw merge of one tensor; a role without clients adds nothing."""
+    def rows(self, block: TensorInputs) -> Tensor:
+        """A role without clients adds nothing."""
         if not self.normalize:
-            return raw_fisher_sum(inputs)
-        merged = inputs.zeros()
-        for sources in (inputs.forget_domains, inputs.retain_clients):
-            if sources:
-                merged += self._term(sources, inputs.eps0)
+            return raw_fisher_sum(block)
+        terms = [
+            self._term(sources, block.eps0)
+            for sources in (block.forget_domains, block.retain_clients)
+            if sources
+        ]
+        merged = terms[0]
+        for term in terms[1:]:
+            merged += term
         return merged
 
     def _term(self, sources: Sequence[Source], eps0: float) -> Tensor:
+        updates = [source.task_vector for source in sources]
         if self.weights == "dense":
-            return pool([source.task_vector for source in sources])
+            return pool(updates)
+        weights = [source.fisher for source in sources]
         if self.weights == "uniform":
-            sources = [uniform_on_mask(source) for source in sources]
-        return fisher_weighted_mean(sources, eps0)
+            weights = [mask_of(weight) for weight in weights]
+        return weighted_mean(updates, weights, eps0)
 
 
-def uniform_on_mask(source: Source) -> Source:
+def mask_of(weight: Tensor) -> Tensor:
     """Replace every positive weight by 1."""
-    return replace(source, fisher=(source.fisher > 0.0).to(torch.float32))
+    return weight.sign()
 
 
-def raw_fisher_sum(inputs: TensorInputs) -> Tensor:
+def raw_fisher_sum(block: TensorInputs) -> Tensor:
     """Return ``sum_s F_s D_s`` over domains and retain clients, F_s raw, pooled, sparsified (A1).
 
     Float32, accumulated in float32. The mask is that of eq. 3, which a common factor leaves alone.
     """
-    merged = inputs.zeros()
-    for _, clients in (*inputs.groups("forget"), *inputs.groups("retain")):
-        weights = keep_top_fraction(inputs.pooled_fisher(clients), inputs.alpha)
-        merged.addcmul_(weights, pool([client.task_vector for client in clients]))
+    merged = block.zeros()
+    for _, clients in (*block.groups("forget"), *block.groups("retain")):
+        weights = block.fisher_cut(clients).sparsify(block.pooled_fisher(clients))
+        merged.addcmul_(weights, block.mean_update(clients))
     return merged
 
 
-def fisher_weighted_mean(sources: Sequence[Source], eps0: float) -> Tensor:
+def weighted_mean(updates: Sequence[Tensor], weights: Sequence[Tensor], eps0: float) -> Tensor:
     """Return ``sum_s F~_s D_s / (sum_s F~_s + eps0)``, one term of eq. 4.
 
     Args:
-        sources: at least one, with processed Fisher diagonals.
+        updates: D_s, at least one, float32.
+        weights: F~_s, one for each, same shape, float32, non-negative.
         eps0: stabiliser, >= 0.
 
     Returns:
         Float32, accumulated in float32 in the order of the sources; exactly 0 where every
         weight is 0, also with a stabiliser of 0.
     """
-    weighted = torch.zeros_like(sources[0].fisher)
-    weight = torch.zeros_like(weighted)
-    for source in sources:
-        weighted.addcmul_(source.fisher, source.task_vector)
-        weight += source.fisher
-    return weighted.div_(weight + eps0).masked_fill_(weight == 0.0, 0.0)
+    weighted = weights[0] * updates[0]
+    total = weights[0].clone()
+    for update, weight in zip(updates[1:], weights[1:], strict=True):
+        weighted.addcmul_(weight, update)
+        total += weight
+    if eps0 > 0.0:  # where every weight is 0, so is the numerator
+        return weighted.div_(total.add_(eps0))
+    return weighted.div_(total).masked_fill_(total == 0.0, 0.0)

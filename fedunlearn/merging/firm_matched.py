@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedunlearn.merging.firm import Firm, uniform_on_mask
-from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, TensorInputs, settle
+from fedunlearn.merging.firm import Firm, mask_of
+from fedunlearn.merging.inputs import TensorInputs
+from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod
 from fedunlearn.roles import Role
 from fedunlearn.settings import settings
+from fedunlearn.tensors.sums import square_sum
 
 _FISHER, _UNIFORM = Firm(), Firm(weights="uniform")
 
@@ -35,17 +37,12 @@ class FirmMatched(MergeMethod):
 
     def survey(self, inputs: TensorInputs) -> Tensor:
         """Squared norms of both merges, and the number of weights on which the masks differ."""
-        norms = [merge(inputs).double().square().sum() for merge in (_FISHER, _UNIFORM)]
-        return torch.stack([*norms, torch.tensor(_mask_mismatches(inputs), dtype=torch.float64)])
+        return torch.tensor(list(inputs.each_block(_compare)), dtype=torch.float64).sum(0)
 
     def settled(self, total: Tensor) -> MergeMethod:
         """Take the factor from the sums."""
         fisher, uniform, mismatches = total.tolist()
         return _Rescaled(fisher**0.5, uniform**0.5, int(mismatches))
-
-    def __call__(self, inputs: TensorInputs) -> Tensor:
-        """Match this tensor alone."""
-        return settle(self, lambda: [inputs])(inputs)
 
 
 @dataclass(frozen=True)
@@ -72,13 +69,14 @@ class _Rescaled(MergeMethod):
             "relative_norm_mismatch": mismatch,
         }
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
-        return (_UNIFORM(inputs).double() * self.scale).to(torch.float32)
+    def rows(self, block: TensorInputs) -> Tensor:
+        return _UNIFORM.rows(block).double().mul_(self.scale).to(torch.float32)
 
 
-def _mask_mismatches(inputs: TensorInputs) -> int:
-    sources = (*inputs.forget_domains, *inputs.retain_clients)
-    return sum(
-        int(((source.fisher > 0.0) != (uniform_on_mask(source).fisher > 0.0)).sum())
-        for source in sources
-    )
+def _compare(block: TensorInputs) -> tuple[float, float, int]:
+    return square_sum(_FISHER.rows(block)), square_sum(_UNIFORM.rows(block)), _mismatches(block)
+
+
+def _mismatches(block: TensorInputs) -> int:
+    fishers = [source.fisher for source in (*block.forget_domains, *block.retain_clients)]
+    return sum(int(((one > 0.0) != (mask_of(one) > 0.0)).sum()) for one in fishers)

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, TensorInputs
+from fedunlearn.merging.inputs import TensorInputs
+from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod
 from fedunlearn.settings import settings
 
 
@@ -37,12 +38,12 @@ class FisherMerge(MergeMethod):
         if not (math.isfinite(self.floor) and self.floor >= 0.0):
             raise ValueError(f"floor must be a finite number >= 0, got {self.floor}")
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
+    def rows(self, block: TensorInputs) -> Tensor:
         """Accumulated in float64, where products of raw Fishers cannot underflow."""
-        weighted = torch.zeros_like(inputs.zeros(), dtype=torch.float64)
+        weighted = torch.zeros(block.shape, dtype=torch.float64)
         weight = torch.zeros_like(weighted)
-        for client in inputs.contributions:
-            fisher = inputs.raw_fisher(client).double().clamp_(min=self.floor)
+        for client in block.contributions:
+            fisher = block.raw_fisher(client).double().clamp_(min=self.floor)
             weight += fisher
             weighted += fisher.mul_(client.task_vector)
         merged = weighted.div_(weight).masked_fill_(weight == 0.0, 0.0)

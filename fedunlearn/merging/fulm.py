@@ -4,21 +4,23 @@ Clients whose whole task vectors point the same way form a cluster, TIES resolve
 each cluster, and the clusters' results are added up, or averaged (FIRM, appendix D.2).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedunlearn.merging.interface import (
-    MERGE_METHODS,
-    MergeMethod,
-    Participants,
-    TensorInputs,
-    settle,
+from fedunlearn.merging.inputs import Participants, TensorInputs
+from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, RowMerge
+from fedunlearn.merging.ties import (
+    Scope,
+    check_density,
+    disjoint_mean,
+    survey_magnitudes,
+    trimmed_updates,
 )
-from fedunlearn.merging.ties import Scope, check_density, disjoint_mean, trim, trim_below
 from fedunlearn.roles import Role
 from fedunlearn.settings import settings
 from fedunlearn.tensors.clustering import Linkage, cluster, cosine_similarity, gram
@@ -66,17 +68,13 @@ class Fulm(MergeMethod):
 
     def survey(self, inputs: TensorInputs) -> Tensor:
         """Inner products of the clients' task vectors in one tensor, (n, n)."""
-        return gram([c.task_vector for c in inputs.taking(self.clients)])
+        return gram([client.update for client in inputs.taking(self.clients)])
 
     def settled(self, total: Tensor) -> MergeMethod:
         """Cluster by the whole task vectors' inner products."""
         similarity = cosine_similarity(total)
         clusters = cluster(similarity, self.threshold, linkage=self.linkage)
         return _ClusteredFulm(self, similarity, clusters, Thresholds(self.density))
-
-    def __call__(self, inputs: TensorInputs) -> Tensor:
-        """Cluster by this tensor alone."""
-        return settle(self, lambda: [inputs])(inputs)
 
 
 @MERGE_METHODS.register("fulm_mean")
@@ -104,7 +102,7 @@ class _ClusteredFulm(MergeMethod):
         return self.chosen.scope == "model" and not self.trimming.known
 
     def survey(self, inputs: TensorInputs) -> Tensor:
-        return self.trimming.survey(self._vectors(inputs))
+        return survey_magnitudes(self.trimming, self.chosen.clients, inputs)
 
     def settled(self, total: Tensor) -> MergeMethod:
         return replace(self, trimming=self.trimming.settled(total))
@@ -120,20 +118,19 @@ class _ClusteredFulm(MergeMethod):
             },
         }
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
-        trimmed = self._trimmed(inputs)
-        merged = torch.zeros_like(inputs.zeros(), dtype=torch.float64)
+    def on(self, inputs: TensorInputs) -> RowMerge:
+        if self.trimming.values is not None:
+            cuts: Sequence[float] = self.trimming.values
+        else:
+            density, clients = self.chosen.density, inputs.taking(self.chosen.clients)
+            cuts = [inputs.magnitude_cut(client, density) for client in clients]
+        return partial(self._merge, cuts)
+
+    def _merge(self, cuts: Sequence[float], block: TensorInputs) -> Tensor:
+        trimmed = trimmed_updates(block.taking(self.chosen.clients), cuts)
+        merged = torch.zeros(block.shape, dtype=torch.float64)
         for places in self.clusters:
             merged += disjoint_mean([trimmed[place] for place in places])
         if self.chosen.across == "mean":
             merged /= max(1, len(self.clusters))
         return merged.to(torch.float32)
-
-    def _trimmed(self, inputs: TensorInputs) -> list[Tensor]:
-        vectors = self._vectors(inputs)
-        if self.chosen.scope == "model":
-            return trim_below(vectors, self.trimming)
-        return [trim(vector, self.chosen.density) for vector in vectors]
-
-    def _vectors(self, inputs: TensorInputs) -> list[Tensor]:
-        return [c.task_vector for c in inputs.taking(self.chosen.clients)]

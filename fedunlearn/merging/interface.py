@@ -1,4 +1,4 @@
-"""What a merge method sees and returns: one tensor of every client at a time.
+"""What a merge method is: a function from one tensor of every client to its raw merge.
 
 A method computes the *raw* merge (gamma = 1, no projection). Scaling by gamma (eq. 5) and the
 retention projection (eq. 7) are the same for every method and live outside it, so that a sweep
@@ -9,175 +9,22 @@ alike, how long the update is, where a threshold over all entries lies. They *su
 gives a few numbers, which are added up over all tensors, and the sum settles the method.
 """
 
-import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedunlearn.errors import SummaryError
+from fedunlearn.merging.inputs import TensorInputs
 from fedunlearn.registry import Registry
 from fedunlearn.roles import Role
-from fedunlearn.tensors.fisher import pool, process_fisher
 
-logger = logging.getLogger(__name__)
-
-Participants = Literal["forget", "all"]
-"""Whose task vectors a method takes: those of the forget clients, or those of all clients."""
+RowMerge = Callable[[TensorInputs], Tensor]
+"""Merges a block of rows of a tensor: shape (rows, d_in), float32, owned by the caller."""
 
 
-@dataclass(frozen=True, eq=False)
-class Contribution:
-    """One client's part in one tensor.
-
-    Attributes:
-        client_id: unique within the round.
-        role: ``forget`` or ``retain``.
-        domain: the forget domain whose clients are pooled (eq. 2); a label for retain clients.
-        task_vector: dense ``s * B @ A``, shape (d_out, d_in), float32.
-        fisher: raw empirical Fisher diagonal, same shape, float32, non-negative; ``None`` where
-            no method in use needs it.
-        factors: the same task vector as a product, (d_out, r) and (r, d_in), float32, where the
-            caller has it: some methods are fast only at low rank.
-    """
-
-    client_id: str
-    role: Role
-    domain: str
-    task_vector: Tensor
-    fisher: Tensor | None
-    factors: tuple[Tensor, Tensor] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """A pooled forget domain or a single retain client, ready to be weighted.
-
-    Attributes:
-        name: the domain, or the retain client's id.
-        task_vector: mean task vector, shape (d_out, d_in), float32.
-        fisher: processed Fisher (eq. 3), same shape, float32, in [0, 1], zeros where dropped.
-    """
-
-    name: str
-    task_vector: Tensor
-    fisher: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class TensorInputs:
-    """All clients' parts in one tensor, in the order of their ids.
-
-    Attributes:
-        name: base parameter name, e.g. ``model.layers.5.mlp.down_proj.weight``.
-        contributions: at least one; sorted by ``client_id`` here, so that the order of replies
-            cannot matter.
-        alpha: fraction of Fisher entries kept (eq. 3), in (0, 1].
-        eps0: stabiliser of eq. 3 and eq. 4.
-    """
-
-    name: str
-    contributions: tuple[Contribution, ...]
-    alpha: float = 0.1
-    eps0: float = 1e-8
-
-    def __post_init__(self) -> None:
-        """Sort the contributions.
-
-        Raises:
-            SummaryError: no client, one id twice, or shapes that differ.
-        """
-        ordered = tuple(sorted(self.contributions, key=lambda c: c.client_id))
-        if not ordered:
-            raise SummaryError(f"tensor {self.name!r}: no client contributes to it")
-        for before, after in pairwise(ordered):
-            if before.client_id == after.client_id:
-                raise SummaryError(f"tensor {self.name!r}: client {after.client_id!r} comes twice")
-        for contribution in ordered:
-            _check_shape(contribution, ordered[0].task_vector.shape, self.name)
-        object.__setattr__(self, "contributions", ordered)
-
-    def of(self, role: Role) -> tuple[Contribution, ...]:
-        """Contributions of one role."""
-        return tuple(c for c in self.contributions if c.role == role)
-
-    def taking(self, participants: Participants) -> tuple[Contribution, ...]:
-        """Contributions of the forget clients, or of all."""
-        return self.contributions if participants == "all" else self.of("forget")
-
-    def zeros(self) -> Tensor:
-        """Return the update that changes nothing, shape (d_out, d_in), float32."""
-        return torch.zeros_like(self.contributions[0].task_vector, dtype=torch.float32)
-
-    @cached_property
-    def forget_domains(self) -> tuple[Source, ...]:
-        """Forget clients pooled per domain, then normalised, then sparsified (eq. 2, 3)."""
-        return tuple(self._source(name, clients) for name, clients in self.groups("forget"))
-
-    @cached_property
-    def retain_clients(self) -> tuple[Source, ...]:
-        """Retain clients, each on its own, normalised, then sparsified (eq. 3)."""
-        return tuple(self._source(name, clients) for name, clients in self.groups("retain"))
-
-    def groups(self, role: Role) -> tuple[tuple[str, tuple[Contribution, ...]], ...]:
-        """Who is pooled with whom, by name: forget clients by domain, retain clients alone."""
-        chosen = self.of(role)
-        if role == "retain":
-            return tuple((client.client_id, (client,)) for client in chosen)
-        return tuple(
-            (domain, tuple(client for client in chosen if client.domain == domain))
-            for domain in sorted({client.domain for client in chosen})
-        )
-
-    def pooled_fisher(self, clients: Sequence[Contribution]) -> Tensor:
-        """Mean raw Fisher of a group (eq. 2), float32.
-
-        Raises:
-            SummaryError: a client's Fisher is not there.
-        """
-        return pool([self.raw_fisher(client) for client in clients])
-
-    def _source(self, name: str, clients: Sequence[Contribution]) -> Source:
-        fisher = process_fisher(self.pooled_fisher(clients), alpha=self.alpha, eps0=self.eps0)
-        if not fisher.any():
-            logger.warning("tensor %s: the Fisher of %s is all zero; no weight", self.name, name)
-        return Source(name, pool([client.task_vector for client in clients]), fisher)
-
-    def raw_fisher(self, client: Contribution) -> Tensor:
-        """Raw Fisher diagonal of a client.
-
-        Raises:
-            SummaryError: it is not there.
-        """
-        if client.fisher is None:
-            raise SummaryError(f"tensor {self.name!r}: client {client.client_id!r} has no Fisher")
-        return client.fisher
-
-
-def _check_shape(contribution: Contribution, shape: torch.Size, tensor: str) -> None:
-    parts = {"task vector": contribution.task_vector, "Fisher": contribution.fisher}
-    for what, part in parts.items():
-        if part is not None and part.shape != shape:
-            raise SummaryError(
-                f"tensor {tensor!r}: the {what} of client {contribution.client_id!r} has shape "
-                f"{tuple(part.shape)}, expected {tuple(shape)}"
-            )
-    if contribution.factors is not None:
-        left, right = contribution.factors
-        if (left.shape[0], right.shape[1]) != shape or left.shape[1] != right.shape[0]:
-            raise SummaryError(
-                f"tensor {tensor!r}: factors {tuple(left.shape)} and {tuple(right.shape)} of "
-                f"client {contribution.client_id!r} make no {tuple(shape)}"
-            )
-
-
-class MergeMethod(ABC):
-    """One merge method: a frozen ``@settings`` class whose call is the maths.
+class MergeMethod:
+    """One merge method: a frozen ``@settings`` class; :meth:`on` and :meth:`rows` are the maths.
 
     The first line of the docstring is what ``fedunlearn list merges`` prints.
 
@@ -196,7 +43,10 @@ class MergeMethod(ABC):
         return False
 
     def survey(self, inputs: TensorInputs) -> Tensor:
-        """Return what one tensor adds to the sum that settles the method; float64, small."""
+        """Return what one tensor adds to the sum that settles the method; float64, small.
+
+        The tensor comes whole; where its entries matter, go through its blocks.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs no survey")
 
     def settled(self, total: Tensor) -> "MergeMethod":
@@ -212,12 +62,33 @@ class MergeMethod(ABC):
         """
         return {}
 
-    @abstractmethod
+    def on(self, inputs: TensorInputs) -> RowMerge:
+        """Find out what must be known of the whole tensor; return how its rows are merged.
+
+        What is returned is called from several threads.
+        """
+        return self.rows
+
+    def rows(self, block: TensorInputs) -> Tensor:
+        """Return the raw merge of a block of rows, shape (rows, d_in), float32, a new tensor."""
+        raise NotImplementedError(f"{type(self).__name__} merges no rows before it is settled")
+
     def __call__(self, inputs: TensorInputs) -> Tensor:
         """Return the raw merge of one tensor, shape (d_out, d_in), float32.
 
         A method that surveys and is not settled yet takes the tensor for the whole model.
         """
+        if self.surveys:
+            return settle(self, lambda: [inputs])(inputs)
+        merge = self.on(inputs)
+        merged = torch.empty(inputs.shape)
+
+        def fill(block: TensorInputs) -> None:
+            merged[block.rows] = merge(block)
+
+        for _ in inputs.each_block(fill):
+            pass
+        return merged
 
 
 def settle(method: MergeMethod, every: Callable[[], Iterable[TensorInputs]]) -> MergeMethod:
@@ -230,8 +101,15 @@ def settle(method: MergeMethod, every: Callable[[], Iterable[TensorInputs]]) -> 
     Returns:
         A method whose call is the raw merge of any of the tensors. Sums are float64.
     """
+    return settle_by(method, lambda surveying: (surveying.survey(one) for one in every()))
+
+
+def settle_by(
+    method: MergeMethod, surveys: Callable[[MergeMethod], Iterable[Tensor]]
+) -> MergeMethod:
+    """As :func:`settle`, for whoever makes the surveys of all tensors himself."""
     while method.surveys:
-        parts = (method.survey(inputs).to(torch.float64) for inputs in every())
+        parts = (part.to(torch.float64) for part in surveys(method))
         total = next(iter(parts)).clone()
         for part in parts:
             total += part

@@ -5,16 +5,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedunlearn.merging.interface import (
-    MERGE_METHODS,
-    Contribution,
-    MergeMethod,
-    Participants,
-    TensorInputs,
-)
-from fedunlearn.merging.ties import check_density, disjoint_mean, trim
+from fedunlearn.merging.inputs import Contribution, Participants, TensorInputs
+from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, RowMerge
+from fedunlearn.merging.ties import check_density, disjoint_mean
 from fedunlearn.settings import settings
 from fedunlearn.tensors.joint_svd import JointSvd
+from fedunlearn.tensors.low_rank import LowRank
+from fedunlearn.tensors.selection import top_fraction_mask
 
 
 @MERGE_METHODS.register("knots")
@@ -50,19 +47,25 @@ class Knots(MergeMethod):
     def __post_init__(self) -> None:
         check_density(self.density)
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
-        """Float64 within; at low rank if every client's factors are there, else dense."""
+    def on(self, inputs: TensorInputs) -> RowMerge:
+        """Merge the right factors; float64 within, at low rank if every client's update is."""
         clients = inputs.taking(self.clients)
-        if not clients or not any(c.task_vector.any() for c in clients):
-            return inputs.zeros()
-        aligned = _align(clients)
+        aligned = _align(clients) if clients else None
+        if aligned is None or not aligned.singular.numel():
+            return TensorInputs.zeros
         weights = aligned.singular[:, None] if self.factor == "scaled" else torch.ones(1, 1)
-        merged = disjoint_mean([trim(weights * right, self.density) for right in aligned.rights])
-        return aligned.product(merged / weights).to(torch.float32)
+        merged = disjoint_mean([_trim(weights * right, self.density) for right in aligned.rights])
+        right = merged / weights
+        return lambda block: aligned.product(right, block.rows).to(torch.float32)
+
+
+def _trim(factor: Tensor, density: float) -> Tensor:
+    """Zero all but the largest entries, ties kept; float64."""
+    return factor.masked_fill(~top_fraction_mask(factor.abs(), density), 0.0)
 
 
 def _align(clients: tuple[Contribution, ...]) -> JointSvd:
-    factors = [client.factors for client in clients if client.factors is not None]
-    if len(factors) == len(clients):
-        return JointSvd.of_products(factors)
+    products = [client.update for client in clients if isinstance(client.update, LowRank)]
+    if len(products) == len(clients):
+        return JointSvd.of_products([(one.left, one.right) for one in products])
     return JointSvd.of([client.task_vector for client in clients])

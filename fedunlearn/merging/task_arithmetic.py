@@ -4,9 +4,9 @@ import math
 
 from torch import Tensor
 
-from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, TensorInputs
+from fedunlearn.merging.inputs import TensorInputs
+from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod
 from fedunlearn.settings import settings
-from fedunlearn.tensors.fisher import pool
 
 
 @MERGE_METHODS.register("task_arithmetic")
@@ -31,7 +31,7 @@ class TaskArithmetic(MergeMethod):
         if not (math.isfinite(self.scaling) and self.scaling >= 0.0):
             raise ValueError(f"scaling must be a finite number >= 0, got {self.scaling}")
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
+    def rows(self, block: TensorInputs) -> Tensor:
         """Zero without a forget client."""
-        learnt = [client.task_vector for client in inputs.of("forget")]
-        return pool(learnt).mul_(-self.scaling) if learnt else inputs.zeros()
+        learnt = block.of("forget")
+        return block.mean_update(learnt).mul_(-self.scaling) if learnt else block.zeros()

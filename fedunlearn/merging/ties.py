@@ -4,18 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import hardshrink
 
-from fedunlearn.merging.interface import (
-    MERGE_METHODS,
-    MergeMethod,
-    Participants,
-    TensorInputs,
-    settle,
-)
+from fedunlearn.merging.inputs import Contribution, Participants, TensorInputs
+from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, RowMerge
 from fedunlearn.settings import settings
-from fedunlearn.tensors.selection import top_fraction_mask
+from fedunlearn.tensors.sums import total
 from fedunlearn.tensors.thresholds import Thresholds
 
 Scope = Literal["tensor", "model"]
@@ -74,15 +71,11 @@ class Ties(MergeMethod):
         """Go on to the second count."""
         return self._whole_model().settled(total)
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
-        """Zero when no client takes part."""
-        if self.surveys:
-            return settle(self, lambda: [inputs])(inputs)
-        trimmed = [trim(c.task_vector, self.density) for c in inputs.taking(self.clients)]
-        if not trimmed:
-            return inputs.zeros()
-        majority = int(net_sign(trimmed).sum().sign()) if self.zero_sign == "majority" else 0
-        return disjoint_mean(trimmed, otherwise=1 if self.zero_sign == "positive" else majority)
+    def on(self, inputs: TensorInputs) -> RowMerge:
+        """Elect the majority's sign, where it is asked for."""
+        chosen = inputs.taking(self.clients)
+        cuts = [inputs.magnitude_cut(client, self.density) for client in chosen]
+        return _Vote(self, cuts, _majority(self, cuts, inputs)).rows
 
     def _whole_model(self) -> "_WholeModelTies":
         return _WholeModelTies(self, Thresholds(self.density))
@@ -103,63 +96,118 @@ class _WholeModelTies(MergeMethod):
 
     def survey(self, inputs: TensorInputs) -> Tensor:
         if self.thresholds.known:
-            return net_sign(self._trimmed(inputs) or [inputs.zeros()]).sum(dtype=torch.float64)
-        return self.thresholds.survey([c.task_vector for c in inputs.taking(self.chosen.clients)])
+            return torch.tensor(_balance(self.chosen, self._cuts, inputs), dtype=torch.float64)
+        return survey_magnitudes(self.thresholds, self.chosen.clients, inputs)
 
     def settled(self, total: Tensor) -> MergeMethod:
         if self.thresholds.known:
             return replace(self, majority=int(total.sign()))
         return replace(self, thresholds=self.thresholds.settled(total))
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
-        trimmed = self._trimmed(inputs)
-        otherwise = 1 if self.chosen.zero_sign == "positive" else self.majority or 0
-        return disjoint_mean(trimmed, otherwise=otherwise) if trimmed else inputs.zeros()
+    def rows(self, block: TensorInputs) -> Tensor:
+        return _Vote(self.chosen, self._cuts, self.majority or 0).rows(block)
 
-    def _trimmed(self, inputs: TensorInputs) -> list[Tensor]:
-        vectors = [c.task_vector for c in inputs.taking(self.chosen.clients)]
-        return trim_below(vectors, self.thresholds)
+    @property
+    def _cuts(self) -> Sequence[float]:
+        return self.thresholds.values or ()
 
 
-def trim(task_vector: Tensor, density: float) -> Tensor:
-    """Zero all but the ``density`` fraction of largest magnitude, ties kept."""
-    return task_vector.masked_fill(~top_fraction_mask(task_vector.abs(), density), 0.0)
+@dataclass(frozen=True)
+class _Vote:
+    """TIES with everything known: each client's threshold, and the majority's sign."""
+
+    chosen: Ties
+    cuts: Sequence[float]
+    majority: int
+
+    def rows(self, block: TensorInputs) -> Tensor:
+        trimmed = trimmed_updates(block.taking(self.chosen.clients), self.cuts)
+        if not trimmed:
+            return block.zeros()
+        otherwise = 1 if self.chosen.zero_sign == "positive" else self.majority
+        return disjoint_mean(trimmed, otherwise=otherwise).to(torch.float32)
 
 
-def trim_below(task_vectors: Sequence[Tensor], thresholds: Thresholds) -> list[Tensor]:
-    """Zero what is smaller in magnitude than its vector's threshold in the whole model."""
-    pairs = zip(task_vectors, thresholds.values or (), strict=True)
-    return [vector.masked_fill(vector.abs() < least, 0.0) for vector, least in pairs]
+def _majority(chosen: Ties, cuts: Sequence[float], inputs: TensorInputs) -> int:
+    balance = _balance(chosen, cuts, inputs) if chosen.zero_sign == "majority" else 0.0
+    return (balance > 0.0) - (balance < 0.0)
+
+
+def _balance(chosen: Ties, cuts: Sequence[float], inputs: TensorInputs) -> float:
+    """How many more coordinates elect plus than minus."""
+
+    def of_block(block: TensorInputs) -> float:
+        trimmed = trimmed_updates(block.taking(chosen.clients), cuts)
+        return total(net_sign(trimmed).reshape(-1)).item() if trimmed else 0.0
+
+    return sum(inputs.each_block(of_block))
+
+
+def survey_magnitudes(
+    thresholds: Thresholds, clients: Participants, inputs: TensorInputs
+) -> Tensor:
+    """One pass over a tensor towards each client's threshold over the whole model."""
+    counts = inputs.each_block(
+        lambda block: thresholds.survey([c.task_vector for c in block.taking(clients)])
+    )
+    return torch.stack(list(counts)).sum(0)
+
+
+def trimmed_updates(clients: Sequence[Contribution], cuts: Sequence[float]) -> list[Tensor]:
+    """Zero what is smaller in magnitude than its client's threshold.
+
+    Args:
+        clients: n parts in a block of rows.
+        cuts: n magnitudes, representable in float32; entries of that magnitude are kept.
+
+    Returns:
+        n tensors, float64, of the block's shape, owned by the caller.
+    """
+    return [
+        trim(client.task_vector, least).double()
+        for client, least in zip(clients, cuts, strict=True)
+    ]
+
+
+def trim(update: Tensor, least: float) -> Tensor:
+    """Zero all entries of magnitude below ``least``; float32, a new tensor unless all stay."""
+    if least == 0.0:
+        return update
+    return hardshrink(update, float(np.nextafter(np.float32(least), np.float32(0.0))))
 
 
 def net_sign(trimmed: Sequence[Tensor]) -> Tensor:
-    """Return the sign of the sum at each coordinate, int8.
+    """Return the sign of the sum at each coordinate.
 
-    The sum is taken in float64, so that the sign of a near cancellation is the exact one.
+    Args:
+        trimmed: at least one tensor, float64, so that the sign of a near cancellation of float32
+            values is the exact one.
+
+    Returns:
+        -1, 0 or 1, same shape and dtype.
     """
-    net = torch.zeros_like(trimmed[0], dtype=torch.float64)
-    for tensor in trimmed:
+    net = trimmed[0].clone()
+    for tensor in trimmed[1:]:
         net += tensor
-    return net.sign_().to(torch.int8)
+    return net.sign_()
 
 
 def disjoint_mean(trimmed: Sequence[Tensor], *, otherwise: int = 0) -> Tensor:
     """Average, at each coordinate, the entries that have the sign of their sum.
 
     Args:
-        trimmed: at least one tensor, all of one shape and floating dtype.
+        trimmed: at least one tensor, float64, all of one shape.
         otherwise: the sign elected where the sum is exactly 0; with 0 nobody has it.
 
     Returns:
-        Same shape and dtype, accumulated in float64; 0 where nobody has the elected sign.
+        Same shape and dtype; 0 where nobody has the elected sign.
     """
     elected = net_sign(trimmed)
     if otherwise:
         elected.masked_fill_(elected == 0, otherwise)
-    total = torch.zeros_like(trimmed[0], dtype=torch.float64)
-    voters = torch.zeros_like(trimmed[0], dtype=torch.int32)
+    mean, voters = torch.zeros_like(elected), torch.zeros_like(elected)
     for tensor in trimmed:
-        agrees = (tensor.sign() == elected) & (elected != 0)
-        total += tensor.masked_fill(~agrees, 0.0)
-        voters += agrees
-    return total.div_(voters.clamp_(min=1)).to(trimmed[0].dtype)
+        agreeing = (tensor * elected).relu_()
+        mean += agreeing
+        voters += agreeing.sign_()
+    return mean.div_(voters.clamp_(min=1.0)).mul_(elected)

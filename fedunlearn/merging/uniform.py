@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, TensorInputs
+from fedunlearn.merging.inputs import TensorInputs
+from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod
 from fedunlearn.roles import Role
 from fedunlearn.settings import settings
-from fedunlearn.tensors.fisher import pool
 
 _ROLES: tuple[Role, ...] = ("forget", "retain")
 
@@ -19,10 +19,10 @@ class Uniform(MergeMethod):
     ``firm`` with ``weights: dense`` is the same with domains weighing the same.
     """
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
+    def rows(self, block: TensorInputs) -> Tensor:
         """A role without clients adds nothing."""
-        merged = inputs.zeros()
+        merged = block.zeros()
         for role in _ROLES:
-            if clients := inputs.of(role):
-                merged += pool([client.task_vector for client in clients])
+            if clients := block.of(role):
+                merged += block.mean_update(clients)
         return merged

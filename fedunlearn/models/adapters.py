@@ -12,10 +12,13 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from fedunlearn.errors import InputError
 from fedunlearn.registry import nearest
 from fedunlearn.settings import settings
+
+_LINEAR = (torch.nn.Linear, Conv1D)
 
 
 @settings
@@ -129,20 +132,25 @@ def _put_on(base: PreTrainedModel, lora: LoraSettings) -> PeftModel:
         # refused by `_check_reach`, whichever version of PEFT warns of it
         warnings.filterwarnings("ignore", r".*keys did not match any targeted", RuntimeWarning)
         warnings.filterwarnings("ignore", r".*tie_word_embeddings", UserWarning)
+        warnings.filterwarnings("ignore", r"fan_in_fan_out is set to True but", UserWarning)
         # between PEFT and transformers, and nothing a user can act on
         warnings.filterwarnings("ignore", r".*is_gradient_checkpointing", FutureWarning)
         try:
-            return cast(PeftModel, get_peft_model(base, _peft_config(lora)))
+            return cast(PeftModel, get_peft_model(base, _peft_config(base, lora)))
         except ValueError as fault:
             raise InputError(f"LoRA cannot be put on the model: {fault}") from fault
 
 
 def _check_reach(adapted: PeftModel, lora: LoraSettings) -> None:
-    """Refuse what PEFT passes over: names without a module, and weights in two places."""
+    """Refuse what PEFT passes over: names without a module, weights in two places or layouts."""
     found = dict(adapted.get_base_model().named_modules())
     modules = [name for name, module in found.items() if hasattr(module, "base_layer")]
-    linear = [name for name, module in found.items() if isinstance(module, torch.nn.Linear)]
-    faults = [*_unmatched(lora, modules, linear), *_tied(modules, adapted_parameters(adapted))]
+    linear = [name for name, module in found.items() if isinstance(module, _LINEAR)]
+    faults = [
+        *_unmatched(lora, modules, linear),
+        *_tied(modules, adapted_parameters(adapted)),
+        *_mixed({name: found[f"{name}.base_layer"] for name in modules}),
+    ]
     if faults:
         raise InputError("LoRA cannot be put on the model: " + "; ".join(faults))
 
@@ -172,6 +180,17 @@ def _tied(modules: list[str], parameters: list[str]) -> Iterator[str]:
         yield f"the weight of {name!r} is tied to another; take it out of target_modules"
 
 
+def _mixed(layers: Mapping[str, torch.nn.Module]) -> Iterator[str]:
+    """Say where weights are stored in both orders; an adapter's configuration has one flag."""
+    turned = [name for name, layer in layers.items() if isinstance(layer, Conv1D)]
+    straight = [name for name in layers if name not in turned]
+    if turned and straight:
+        yield (
+            f"{straight[0]!r} stores its weight as (out, in) and {turned[0]!r} as (in, out); "
+            "adapt only one kind"
+        )
+
+
 def read_adapter(adapted: PeftModel) -> Adapter:
     """Copy the adapter's configuration and weights out of the model."""
     weights = get_peft_model_state_dict(adapted)
@@ -190,7 +209,16 @@ def adapted_parameters(adapted: PeftModel) -> list[str]:
     return sorted(name.removesuffix(suffix) + ".weight" for name in names if name.endswith(suffix))
 
 
-def _peft_config(lora: LoraSettings) -> LoraConfig:
+def _stored_transposed(base: torch.nn.Module, lora: LoraSettings) -> bool:
+    """Whether the target modules are Conv1D, as GPT-2's: weights stored as (d_in, d_out)."""
+    targets = tuple(f".{target}" for target in lora.target_modules if target != "all-linear")
+    return any(
+        isinstance(module, Conv1D) and (not targets or f".{name}".endswith(targets))
+        for name, module in base.named_modules()
+    )
+
+
+def _peft_config(base: torch.nn.Module, lora: LoraSettings) -> LoraConfig:
     targets: Any = list(lora.target_modules)
     return LoraConfig(
         r=lora.rank,
@@ -201,6 +229,7 @@ def _peft_config(lora: LoraSettings) -> LoraConfig:
         alpha_pattern=dict(lora.alpha_pattern or {}),
         use_rslora=lora.use_rslora,
         lora_dropout=lora.dropout,
+        fan_in_fan_out=_stored_transposed(base, lora),
         bias="none",
         task_type="CAUSAL_LM",
     )

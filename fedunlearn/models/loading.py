@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +13,16 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as bars
+from transformers.utils.import_utils import is_gguf_available
+from transformers.utils.quantization_config import QuantizationMethod
 
 from fedunlearn.data.encoding import Tokenizer
 from fedunlearn.errors import InputError
 from fedunlearn.settings import settings
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_GGUF = ".gguf"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @settings
@@ -26,18 +30,25 @@ class ModelSettings:
     """Which model, in which precision, where.
 
     Attributes:
-        path: hub id or local folder of a transformers causal language model.
+        path: hub id or local folder of a transformers causal language model, or a local ``.gguf``
+            file of an architecture that transformers reads; its weights are dequantised to
+            ``dtype``.
         dtype: of the weights in memory.
         device: ``auto`` takes CUDA when there is one; ``cpu``; ``cuda``, ``cuda:1`` and so on.
+        quantization: ``nf4`` trains the adapter on a 4-bit copy (bitsandbytes), with ``dtype``
+            for its products; Fisher, merge and evaluation use the model in ``dtype`` all the same.
     """
 
     path: str
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "auto"
+    quantization: Literal["nf4"] | None = None
 
     def __post_init__(self) -> None:
         if not _DEVICE.fullmatch(self.device):
             raise ValueError(f"device must be auto, cpu, cuda or cuda:<number>, got {self.device}")
+        if self.quantization and self.path.endswith(_GGUF):
+            raise ValueError("quantization needs a model folder or hub id, not a .gguf file")
 
 
 @dataclass(frozen=True)
@@ -49,12 +60,14 @@ class LoadedModel:
         tokenizer: with a pad token (the end-of-sequence token where the model has none).
         name: the path or hub id it came from.
         sha256: :func:`fingerprint` at loading time.
+        settings: it was loaded by; ``None`` if it was made in memory.
     """
 
     model: PreTrainedModel
     tokenizer: Tokenizer
     name: str
     sha256: str
+    settings: ModelSettings | None = None
 
     @property
     def device(self) -> torch.device:
@@ -68,25 +81,55 @@ def load_base(chosen: ModelSettings) -> LoadedModel:
     Raises:
         InputError: there is no such model, or it cannot be loaded; the text says why.
     """
-    path = str(Path(chosen.path).expanduser())
-    try:
-        with no_progress_bars():
-            tokenizer = AutoTokenizer.from_pretrained(path)
-            # as Any: its type has no word of the pair that `output_loading_info` makes of it
-            model, loaded = cast(Any, AutoModelForCausalLM).from_pretrained(
-                path, dtype=_DTYPES[chosen.dtype], output_loading_info=True
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as fault:
-        raise InputError(f"model {chosen.path!r} cannot be loaded: {fault}") from fault
+    with loading(chosen) as source:
+        tokenizer = AutoTokenizer.from_pretrained(**source)
+        # as Any: its type has no word of the pair that `output_loading_info` makes of it
+        model, loaded = cast(Any, AutoModelForCausalLM).from_pretrained(
+            **source, dtype=DTYPES[chosen.dtype], output_loading_info=True
+        )
     if missing := sorted(loaded["missing_keys"]):
         raise InputError(
             f"model {chosen.path!r} lacks {len(missing)} of its weights, e.g. {missing[0]!r}; "
             "they would be random. Get the whole model"
         )
+    _forget_gguf(model)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     model.requires_grad_(False).train(False).to(resolve_device(chosen.device))
-    return LoadedModel(model, cast(Tokenizer, tokenizer), chosen.path, fingerprint(model))
+    return LoadedModel(
+        model, cast(Tokenizer, tokenizer), chosen.path, fingerprint(model), settings=chosen
+    )
+
+
+@contextmanager
+def loading(chosen: ModelSettings) -> Iterator[dict[str, Any]]:
+    """Provide the arguments by which ``from_pretrained`` finds the model.
+
+    Raises:
+        InputError: the block could not load it; the text says why.
+    """
+    try:
+        with no_progress_bars():
+            yield _source(Path(chosen.path).expanduser())
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, struct.error) as fault:
+        raise InputError(f"model {chosen.path!r} cannot be loaded: {fault}") from fault
+
+
+def _source(path: Path) -> dict[str, Any]:
+    if path.suffix != _GGUF:
+        return {"pretrained_model_name_or_path": str(path)}
+    if not path.is_file():
+        raise OSError("there is no such file")
+    if not is_gguf_available():
+        raise OSError("reading a GGUF file needs the package gguf; install it")
+    return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+
+
+def _forget_gguf(model: Any) -> None:
+    """Dequantised, the model is like any other; transformers would refuse to save it."""
+    if getattr(model, "quantization_method", None) == QuantizationMethod.GGUF:
+        del model.config.quantization_config, model.hf_quantizer, model.quantization_method
+        model.is_quantized = False
 
 
 @contextmanager

@@ -9,9 +9,11 @@ from fedunlearn.storage.json_files import (
     write_json,
 )
 from fedunlearn.storage.tensor_files import TensorFile, write_tensors
+from fedunlearn.storage.tensor_writer import TensorWriter
 
 __all__ = [
     "TensorFile",
+    "TensorWriter",
     "atomic_folder",
     "claim_folder",
     "read_json",

@@ -41,7 +41,11 @@ def _stands_alone(tensor: Tensor) -> bool:
 
 
 class TensorFile(Mapping[str, Tensor]):
-    """A safetensors file as a mapping that reads a tensor when it is asked for, and forgets it.
+    """A safetensors file as a mapping to tensors that lie in the mapped file.
+
+    Pages are read when their entries are, and writing to a tensor does not change the file.
+    The file may be replaced under its name or deleted, as whole files are: the old one stays
+    mapped.
 
     Args:
         path: the file.
@@ -60,8 +64,7 @@ class TensorFile(Mapping[str, Tensor]):
         if name not in self._shapes:
             raise KeyError(name)
         with self._opened() as file:
-            # A copy, as the original lives in the mapped file, which may be replaced on disk.
-            return cast(Tensor, file.get_tensor(name).clone())
+            return cast(Tensor, file.get_tensor(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

@@ -10,6 +10,7 @@ from fedunlearn.errors import SummaryError
 from fedunlearn.registry import nearest
 from fedunlearn.summary.layout import adapter_keys, layout_line, module_name, parameter_name
 from fedunlearn.summary.lora import LoraLayout
+from fedunlearn.tensors.bits import finite_and_non_negative
 
 ADAPTER_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 FISHER_DTYPE = torch.bfloat16
@@ -93,7 +94,10 @@ def _value_faults(
     factors: Mapping[str, Tensor], fisher: Tensor, *, scaling: float, name: str
 ) -> Iterator[str]:
     named = {f"adapter tensor {key!r}": factor for key, factor in factors.items()}
-    for label, tensor in {**named, f"Fisher {name!r}": fisher}.items():
+    fisher_label = f"Fisher {name!r}"
+    if not finite_and_non_negative(fisher):  # a quick look; what is wrong is found out below
+        named[fisher_label] = fisher
+    for label, tensor in named.items():
         if bool(tensor.isnan().any()):
             yield f"{label} contains NaN"
         if bool(tensor.isinf().any()):
@@ -102,5 +106,5 @@ def _value_faults(
     rank = next(iter(factors.values())).shape[0]
     if abs(scaling) * rank * a * b > torch.finfo(torch.float32).max:
         yield f"the update of {name!r} overflows float32: training diverged"
-    if bool((fisher < 0).any()):
-        yield f"Fisher {name!r} has negative entries; squares of gradients have none"
+    if fisher_label in named and bool((fisher < 0).any()):
+        yield f"{fisher_label} has negative entries; squares of gradients have none"

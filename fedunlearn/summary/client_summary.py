@@ -55,6 +55,10 @@ class ClientSummary:
         """Base parameter names of the adapted weights, sorted."""
         return sorted(self.fisher)
 
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Base parameter names of the adapted weights, sorted, to their shapes."""
+        return {name: tuple(self.fisher[name].shape) for name in self.weights()}
+
     def task_vector(self, name: str) -> Tensor:
         """Return the dense update ``s * B @ A`` of one weight.
 

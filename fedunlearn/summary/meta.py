@@ -32,8 +32,8 @@ class SummaryMeta:
         base_model: name of the base model.
         base_model_sha256: hash of its weights; equal for all clients of a round.
         fisher: how the Fisher diagonal was estimated: ``num_sequences``, ``max_length``,
-            ``targets``, ``dtype``, ``reference``.
-        training: what training reported: steps, final loss and the like.
+            ``targets``, ``batch_size``, ``dtype``, ``reference``, and what it took.
+        training: what training reported: steps, final loss, and what it took.
         layout_digest: :func:`~fedunlearn.summary.layout.layout_digest` of the Fisher tensors.
     """
 

@@ -10,6 +10,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+_INFINITY = 0x7F80
+"""Bit pattern of bfloat16's infinity; positive NaNs lie above, finite numbers below."""
+
+
+def finite_and_non_negative(tensor: Tensor) -> bool:
+    """Whether all entries are finite, non-negative and not the negative zero, in one quick pass.
+
+    Raises:
+        TypeError: the dtype is not bfloat16.
+    """
+    if tensor.dtype != torch.bfloat16:
+        raise TypeError(f"expected a bfloat16 tensor, got {tensor.dtype}")
+    if not tensor.numel():
+        return True
+    least, largest = tensor.view(torch.int16).aminmax()
+    return int(least) >= 0 and int(largest) < _INFINITY
+
 
 def bf16_to_bits(tensor: Tensor) -> NDArray[np.uint16]:
     """Return the bit patterns of a bfloat16 tensor, same shape, on the CPU.

@@ -7,21 +7,40 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedunlearn.tensors.low_rank import LowRank
+from fedunlearn.tensors.sums import inner_product
+
 Linkage = Literal["single", "average", "complete"]
 """Similarity of two clusters: of their most alike members, the mean, or of the least alike."""
 
-BLOCK = 1 << 16
-"""Entries of each vector that are widened to float64 together."""
+
+def gram(vectors: Sequence[Tensor | LowRank]) -> Tensor:
+    """Return the inner products of matrices of one shape, (n, n), taken in float64.
+
+    Where all are products, ``<L_i R_i, L_j R_j> = sum((L_i^T L_j) * (R_i R_j^T))`` is found
+    without multiplying them out.
+    """
+    products = [vector for vector in vectors if isinstance(vector, LowRank)]
+    if products and len(products) == len(vectors):
+        return _gram_of_products(products)
+    dense = [v.dense() if isinstance(v, LowRank) else v for v in vectors]
+    flat = [vector.reshape(-1) for vector in dense]
+    found = torch.zeros(len(flat), len(flat), dtype=torch.float64)
+    for i, one in enumerate(flat):
+        for j, other in enumerate(flat[: i + 1]):
+            found[i, j] = found[j, i] = inner_product(one, other)
+    return found
 
 
-def gram(vectors: Sequence[Tensor]) -> Tensor:
-    """Return the inner products of tensors of one shape, (n, n) float64, accumulated in float64."""
-    total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64)
-    flat = [vector.reshape(-1) for vector in vectors]
-    for start in range(0, flat[0].numel() if flat else 0, BLOCK):
-        block = torch.stack([vector[start : start + BLOCK].double() for vector in flat])
-        total += block @ block.T
-    return total
+def _gram_of_products(products: Sequence[LowRank]) -> Tensor:
+    ranks = [one.left.shape[1] for one in products]
+    left = torch.cat([one.left.double() for one in products], dim=1)
+    right = torch.cat([one.right.double() for one in products])
+    both = (left.T @ left).mul_(right @ right.T)
+    rows = [part.sum(0) for part in torch.split(both, ranks)]
+    return torch.stack(
+        [torch.stack([part.sum() for part in torch.split(row, ranks)]) for row in rows]
+    )
 
 
 def cosine_similarity(products: Tensor) -> Tensor:

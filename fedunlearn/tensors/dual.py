@@ -16,14 +16,17 @@ concave, with gradient ``b_k(X(lambda)) - epsilon_k`` and negative Hessian eq. 2
 Inputs stay in their own dtype; every sum is float64, over blocks of fixed size.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-BLOCK = 1 << 15
-"""Entries of one tensor that are widened to float64 together."""
+from fedunlearn.tensors.sums import BLOCK, blocks, sum_of, total, widened
+from fedunlearn.tensors.threads import in_threads
+
+_GRAM_LENGTH = 1 << 12
+"""Coordinates summed in one small matrix product."""
 
 
 def damage(update: Tensor, fisher: Tensor) -> float:
@@ -42,10 +45,25 @@ def damage(update: Tensor, fisher: Tensor) -> float:
     if update.shape != fisher.shape:
         raise ValueError(f"shapes {tuple(update.shape)} and {tuple(fisher.shape)} differ")
     flat, weights = update.reshape(-1), fisher.reshape(-1)
-    total = torch.zeros((), dtype=torch.float64, device=update.device)
-    for part in _blocks(flat.numel(), BLOCK):
-        total += (flat[part].double().square() * weights[part].double()).sum()
-    return 0.5 * total.item()
+    found = sum_of(
+        lambda part: total(widened(flat[part]).square_().mul_(weights[part])), flat.numel()
+    )
+    return 0.5 * found.item()
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """X(lambda) and what it comes to.
+
+    Attributes:
+        update: eq. 8 before rounding, shape (n,), float64.
+        damages: b_k of it, shape (m,), float64.
+        stationarity: eq. 16's residual, largest entry relative to the largest of X_base.
+    """
+
+    update: Tensor
+    damages: Tensor
+    stationarity: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +73,7 @@ class Dual:
     Attributes:
         base: shape (n,), float32.
         fishers: shape (m, n), float32, non-negative.
-        budgets: shape (m,), float64, positive, on the CPU.
+        budgets: shape (m,), float64, positive.
     """
 
     base: Tensor
@@ -63,73 +81,113 @@ class Dual:
     budgets: Tensor
 
     def damages(self, multipliers: Tensor) -> Tensor:
-        """Return b_k(X(lambda)) for every client, shape (m,), float64, on the CPU."""
-        total = torch.zeros(len(self.budgets), dtype=torch.float64, device=self.base.device)
-        for base, fishers, shrink in self._shrunk(multipliers):
-            total += fishers @ (base / shrink).square_()
-        return 0.5 * total.cpu()
+        """Return b_k(X(lambda)) for every client, shape (m,), float64."""
+
+        def of(part: slice) -> Tensor:
+            base, fishers, shrink = self._shrunk(part, multipliers)
+            return total(fishers.mul_(base.div_(shrink).square_()))
+
+        return 0.5 * self._sum(of)
 
     def damages_and_curvature(self, multipliers: Tensor) -> tuple[Tensor, Tensor]:
         """Return the damages and the negative Hessian of the dual (eq. 20), one pass.
 
         Returns:
-            Shapes (m,) and (m, m), float64, on the CPU.
+            Shapes (m,) and (m, m), float64.
         """
-        m = len(self.budgets)
-        total = torch.zeros(m, dtype=torch.float64, device=self.base.device)
-        curvature = torch.zeros(m, m, dtype=torch.float64, device=self.base.device)
-        for base, fishers, shrink in self._shrunk(multipliers):
-            squared = (base / shrink).square_()
-            total += fishers @ squared
-            curvature += (fishers * squared.div_(shrink)) @ fishers.T
-        return 0.5 * total.cpu(), curvature.cpu()
+
+        def of(part: slice) -> Tensor:
+            base, fishers, shrink = self._shrunk(part, multipliers)
+            weighted = fishers * base.div_(shrink).square_()
+            damages = total(weighted)
+            return torch.cat([damages[:, None], _products(weighted.div_(shrink), fishers)], dim=1)
+
+        found = self._sum(of)
+        return 0.5 * found[:, 0], found[:, 1:]
 
     def damage_of(self, client: int, multipliers: Tensor) -> float:
         """Return b_k(X(lambda)) for one client."""
-        total = torch.zeros((), dtype=torch.float64, device=self.base.device)
-        for base, fishers, shrink in self._shrunk(multipliers):
-            total += fishers[client] @ (base / shrink).square_()
-        return 0.5 * total.item()
 
-    def recover(self, multipliers: Tensor) -> Tensor:
-        """Return X(lambda) of eq. 8 before rounding, shape (n,), float64."""
-        parts = [base / shrink for base, _, shrink in self._shrunk(multipliers)]
-        return torch.cat(parts)
+        def of(part: slice) -> Tensor:
+            base, fishers, shrink = self._shrunk(part, multipliers)
+            return total(base.div_(shrink).square_().mul_(fishers[client]))
 
-    def stationarity(self, multipliers: Tensor, update: Tensor) -> float:
-        """Return eq. 16's residual of X, largest entry relative to the largest of X_base."""
-        worst = torch.zeros((), dtype=torch.float64, device=self.base.device)
-        largest = self.base.abs().max().double()
-        for part, (base, _, shrink) in zip(self._parts(), self._shrunk(multipliers), strict=True):
-            residual = update[part].double() - base + update[part].double() * (shrink - 1.0)
-            worst = torch.maximum(worst, residual.abs().max())
-        return (worst / largest).item()
+        return 0.5 * self._sum(of).item()
 
-    def _shrunk(self, multipliers: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield blocks of X_base, of F~ and of 1 + s, in float64."""
-        weights = multipliers.to(self.base.device)
-        for part in self._parts():
-            fishers = self.fishers[:, part].double()
-            yield self.base[part].double(), fishers, (weights @ fishers).add_(1.0)
+    def recover(self, multipliers: Tensor) -> Solution:
+        """Return X(lambda) of eq. 8 before rounding, with its damages and residual, one pass."""
+        update = torch.empty(self.base.shape, dtype=torch.float64)
 
-    def _parts(self) -> Iterator[slice]:
-        return _blocks(self.base.numel(), BLOCK)
+        def of(part: slice) -> tuple[Tensor, Tensor, Tensor]:
+            base, fishers, shrink = self._shrunk(part, multipliers)
+            chosen = update[part].copy_(base).div_(shrink)
+            residual = stationarity(chosen, base, shrink - 1.0)
+            return total(fishers.mul_(chosen.square())), residual, base.abs().max()
+
+        damages, residuals, sizes = zip(*in_threads(of, self._parts()), strict=True)
+        worst = torch.stack(residuals).max() / torch.stack(sizes).max()
+        return Solution(update, 0.5 * torch.stack(damages).sum(0), worst.item())
+
+    def thinned(self, distance: int) -> "Dual":
+        """Return the problem on every ``distance``-th coordinate, its budgets cut in proportion."""
+        base = self.base[::distance].contiguous()
+        share = base.numel() / self.base.numel()
+        return Dual(base, self.fishers[:, ::distance].contiguous(), self.budgets * share)
+
+    def _shrunk(self, part: slice, multipliers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Blocks of X_base, of F~ and of 1 + s, in float64, the caller's to overwrite."""
+        fishers = widened(self.fishers[:, part])
+        shrink = torch.ones_like(fishers[0])
+        for weight, fisher in zip(multipliers.tolist(), fishers, strict=True):
+            if weight:
+                shrink.add_(fisher, alpha=weight)
+        return widened(self.base[part]), fishers, shrink
+
+    def _sum(self, term: Callable[[slice], Tensor]) -> Tensor:
+        found = list(in_threads(term, self._parts()))
+        return torch.stack(found).sum(0)
+
+    def _parts(self) -> list[slice]:
+        length = max(1, BLOCK // 2 // (len(self.budgets) + 3) // _GRAM_LENGTH) * _GRAM_LENGTH
+        return list(blocks(self.base.numel(), length))
 
 
-def restrict(base: Tensor, fishers: Sequence[Tensor], support: Tensor) -> tuple[Tensor, Tensor]:
+def stationarity(update: Tensor, base: Tensor, shrinkage: Tensor) -> Tensor:
+    """Return eq. 16's residual ``X - X_base + s X``, largest entry, float64.
+
+    Args:
+        update: X, shape (n,), float64.
+        base: X_base, the same.
+        shrinkage: s, the same.
+    """
+    return (shrinkage * update).add_(update).sub_(base).abs_().max()
+
+
+def restrict(
+    base: Tensor, fishers: Sequence[Tensor], support: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Gather the coordinates where ``support`` is true.
 
     Args:
         base: any shape.
         fishers: m >= 1 tensors of that shape.
-        support: bool, same shape.
+        support: bool, same shape; ``None`` for all coordinates.
 
     Returns:
         Shapes (n,) and (m, n).
     """
+    if support is None:
+        return base.reshape(-1), torch.stack([fisher.reshape(-1) for fisher in fishers])
     return base[support], torch.stack([fisher[support] for fisher in fishers])
 
 
-def _blocks(size: int, length: int) -> Iterator[slice]:
-    for start in range(0, size, length):
-        yield slice(start, min(start + length, size))
+def _products(left: Tensor, right: Tensor) -> Tensor:
+    """``left @ right.T`` for (m, n) matrices, (m, m), summed in an order threads do not change."""
+    even = left.shape[1] - left.shape[1] % _GRAM_LENGTH
+    rest = left[:, even:] @ right[:, even:].T
+    if not even:
+        return rest
+    parts = [
+        one[:, :even].reshape(len(one), -1, _GRAM_LENGTH).transpose(0, 1) for one in (left, right)
+    ]
+    return torch.bmm(parts[0], parts[1].transpose(1, 2)).sum(0) + rest

@@ -15,6 +15,8 @@ from fedunlearn.tensors.quadratic import maximise_quadratic
 
 TARGET = 1e-13
 """Residual at which iterating stops; rounding leaves about 1e-15."""
+_ENOUGH = 1 << 17
+"""Coordinates on which a first guess at the multipliers is made."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +59,25 @@ def solve_newton(
         measures the residuals: after an early stop this is the best point seen.
     """
     origin = torch.zeros_like(dual.budgets)
-    best, spent = _climb(dual, origin if start is None else start * dual.budgets, limit)
-    if start is not None and start.any() and best.residual > TARGET:
+    if start is None or not start.any():
+        start = _guess(dual)
+    best, spent = _climb(dual, start * dual.budgets, limit)
+    if start.any() and best.residual > TARGET:
         again, more = _climb(dual, origin, limit)
         best, spent = min(again, best, key=lambda point: point.residual), spent + more
     return best.mu / dual.budgets, spent
+
+
+def _guess(dual: Dual) -> Tensor:
+    """Solve a large problem on some of its coordinates; zeros where that is not worth it."""
+    distance = dual.base.numel() // _ENOUGH
+    if distance < 2:
+        return torch.zeros_like(dual.budgets)
+    thinned = dual.thinned(distance | 1)  # odd, so that it is out of step with rows
+    untouched = thinned.damages(torch.zeros_like(dual.budgets))
+    if not bool((untouched > 0.0).all()):
+        return torch.zeros_like(dual.budgets)
+    return solve_newton(thinned)[0]
 
 
 def _climb(dual: Dual, mu: Tensor, limit: int) -> tuple[_Point, int]:

@@ -4,7 +4,7 @@
 symbol    here
 ========  ====================================================================
 G_s       ``fisher``: a pooled forget domain's or a retain client's raw diagonal
-F~_s      the result of :func:`process_fisher`
+F~_s      the result of :meth:`FisherCut.apply`
 alpha     fraction of the entries kept
 eps_0     stabiliser of the division by the largest entry
 ========  ====================================================================
@@ -15,11 +15,15 @@ float16 both eps_0 = 1e-8 and the square of a gradient of 1e-4 are zero.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
-from fedunlearn.tensors.selection import top_fraction_mask
+from fedunlearn.tensors.selection import kept_count, select, strided
+from fedunlearn.tensors.sums import BLOCK, blocks
 
 
 def pool(stack: Sequence[Tensor]) -> Tensor:
@@ -44,49 +48,76 @@ def pool(stack: Sequence[Tensor]) -> Tensor:
     return total.div_(len(stack))
 
 
-def normalise(fisher: Tensor, eps0: float) -> Tensor:
-    """Divide by the largest entry plus ``eps0`` (inner part of eq. 3).
+@dataclass(frozen=True)
+class FisherCut:
+    """What eq. 3 does to one pooled diagonal, known before its entries are gone through again.
+
+    Attributes:
+        largest: its largest entry, by which it is normalised.
+        least: its smallest entry that is kept; entries tied with it are kept too.
+        eps0: stabiliser of the division.
+    """
+
+    largest: float
+    least: float
+    eps0: float
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether anything positive is left."""
+        return bool(self._normalise(torch.tensor([self.largest])) > 0.0)
+
+    def apply(self, fisher: Tensor) -> Tensor:
+        """Normalise, then sparsify, in place (eq. 3).
+
+        Args:
+            fisher: the diagonal, or any entries of it, float32.
+
+        Returns:
+            The same tensor, in [0, 1]; all zeros where the whole diagonal is.
+        """
+        # Entries are compared after the division, which can only make more ties.
+        (least,) = self._normalise(torch.tensor([self.least])).tolist()
+        return keep_from(self._normalise(fisher), least)
+
+    def sparsify(self, fisher: Tensor) -> Tensor:
+        """Sparsify without normalising, in place (the paper's ablation A1)."""
+        return keep_from(fisher, self.least)
+
+    def _normalise(self, fisher: Tensor) -> Tensor:
+        return fisher.div_(self.largest + self.eps0) if self.largest > 0.0 else fisher.zero_()
+
+
+def cut_fisher(stack: Sequence[Tensor], *, alpha: float, eps0: float) -> FisherCut:
+    """Find how eq. 3 treats the mean of raw diagonals, without holding that mean.
 
     Args:
-        fisher: raw diagonal, any shape, non-negative.
+        stack: at least one matrix, shape (d_out, d_in), any floating dtype, non-negative.
+        alpha: fraction of the entries kept, in (0, 1]: the ``max(1, floor(alpha * d))`` largest
+            and those tied with the last of them.
         eps0: stabiliser, >= 0.
 
-    Returns:
-        Float32 in [0, 1], same shape; all zeros where the input is all zeros.
-
     Raises:
-        ValueError: an entry is NaN or infinite, or the stabiliser is negative.
+        ValueError: a non-finite entry, a parameter out of range, or shapes that differ.
     """
     if not eps0 >= 0.0:
         raise ValueError(f"eps0 must be >= 0, got {eps0}")
-    raw = fisher.to(torch.float32)
-    largest = raw.max().item()
-    if not math.isfinite(largest):
+    height, width = stack[0].shape[0], stack[0].shape[1:].numel()
+    size = height * width
+    kept = kept_count(size, alpha)
+    sample = pool([strided(fisher.reshape(-1)) for fisher in stack])
+    parts = list(blocks(height, max(1, BLOCK // width)))
+    order = select(lambda rows: pool([one[rows] for one in stack]), parts, sample, size, kept)
+    if not math.isfinite(order.largest):
         raise ValueError("the Fisher diagonal has a NaN or infinite entry")
-    return raw / (largest + eps0) if largest > 0.0 else torch.zeros_like(raw)
-
-
-def keep_top_fraction(fisher: Tensor, alpha: float) -> Tensor:
-    """Zero all but the largest entries (Top of eq. 3).
-
-    Args:
-        fisher: any shape, non-negative.
-        alpha: fraction kept, in (0, 1]; entries tied at the threshold are all kept.
-
-    Returns:
-        Same shape and dtype.
-
-    Raises:
-        ValueError: alpha is outside (0, 1].
-    """
-    return fisher.masked_fill(~top_fraction_mask(fisher, alpha), 0.0)
+    return FisherCut(order.largest, order.kth, eps0)
 
 
 def process_fisher(fisher: Tensor, *, alpha: float, eps0: float) -> Tensor:
     """Normalise, then sparsify one diagonal that is already pooled (eq. 3).
 
     Args:
-        fisher: raw diagonal, shape (d_out, d_in), non-negative.
+        fisher: raw diagonal, shape (d_out, d_in), any floating dtype, non-negative.
         alpha: fraction of the entries kept, in (0, 1].
         eps0: stabiliser, >= 0.
 
@@ -94,6 +125,17 @@ def process_fisher(fisher: Tensor, *, alpha: float, eps0: float) -> Tensor:
         Float32 in [0, 1], same shape; all zeros for an all-zero input.
 
     Raises:
-        ValueError: a non-finite entry, or a parameter out of range.
+        ValueError: as :func:`cut_fisher`.
     """
-    return keep_top_fraction(normalise(fisher, eps0), alpha)
+    return cut_fisher([fisher], alpha=alpha, eps0=eps0).apply(pool([fisher]))
+
+
+def keep_from(values: Tensor, least: float) -> Tensor:
+    """Zero what is smaller than ``least``, in place.
+
+    Args:
+        values: float32, non-negative.
+        least: >= 0, exactly representable in float32.
+    """
+    below = float(np.nextafter(np.float32(least), np.float32(-1.0)))
+    return threshold(values, below, 0.0, inplace=True)

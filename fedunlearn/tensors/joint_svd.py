@@ -73,9 +73,9 @@ class JointSvd:
         rights = tuple(part @ P.T for part, (P, _) in zip(parts, pairs, strict=True))
         return cls(Q @ inner[:, kept], singular[kept], rights)
 
-    def product(self, right: Tensor) -> Tensor:
-        """Return ``basis @ diag(singular) @ right``, shape (d_out, d_in), float64."""
-        return (self.basis * self.singular) @ right
+    def product(self, right: Tensor, rows: slice = slice(None)) -> Tensor:
+        """Return rows of ``basis @ diag(singular) @ right``, shape (rows, d_in), float64."""
+        return (self.basis[rows] * self.singular) @ right
 
 
 def _significant(singular: Tensor) -> Tensor:

@@ -1,7 +1,58 @@
 """LoRA factors to dense task vectors and back."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+
+from fedunlearn.tensors.selection import stride
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank:
+    """A task vector as a product that is multiplied out a few rows at a time.
+
+    Attributes:
+        left: shape (d_out, r), float32, the adapter's scaling included.
+        right: shape (r, d_in), float32.
+
+    Raises:
+        ValueError: the factors are not matrices of one rank.
+    """
+
+    left: Tensor
+    right: Tensor
+
+    def __post_init__(self) -> None:
+        left, right = tuple(self.left.shape), tuple(self.right.shape)
+        if len(left) != 2 or len(right) != 2 or left[1] != right[0]:
+            raise ValueError(f"factors {left} and {right} make no matrix")
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape (d_out, d_in) of the product."""
+        return torch.Size((self.left.shape[0], self.right.shape[1]))
+
+    def __getitem__(self, rows: slice) -> "LowRank":
+        return LowRank(self.left[rows], self.right)
+
+    def dense(self) -> Tensor:
+        """Multiply out; float32."""
+        return self.left @ self.right
+
+    def sample(self) -> Tensor:
+        """Entries at equal distances, as :func:`~fedunlearn.tensors.selection.strided` takes."""
+        rows, columns = self.shape
+        places = torch.arange(0, rows * columns, stride(rows * columns))
+        return (self.left[places // columns] * self.right.T[places % columns]).sum(1)
+
+    @classmethod
+    def total(cls, parts: Sequence["LowRank"]) -> "LowRank":
+        """Add up: the ranks stand side by side, so that the sum is one product."""
+        return cls(
+            torch.cat([one.left for one in parts], 1), torch.cat([one.right for one in parts])
+        )
 
 
 def task_vector(A: Tensor, B: Tensor, scaling: float, *, transposed: bool = False) -> Tensor:

@@ -9,7 +9,7 @@ by every candidate and takes no part; the others are solved on the union of thei
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedunlearn.tensors.dual import Dual, damage, restrict
+from fedunlearn.tensors.dual import Dual, Solution, damage, restrict
 from fedunlearn.tensors.dual_bisection import solve_bisection, tolerances
 from fedunlearn.tensors.dual_newton import solve_newton
 
@@ -169,34 +169,44 @@ def _project_onto(
     start: Sequence[float],
 ) -> Projection:
     chosen = [fishers[k] for k in binding]
-    support = torch.stack([fisher > 0.0 for fisher in chosen]).any(dim=0)
+    support = _support(chosen)
     limits = torch.tensor([budgets[k] for k in binding], dtype=torch.float64)
     dual = Dual(*restrict(base, chosen, support), limits)
     if solver == "newton":
         values, iterations = solve_newton(dual, start=torch.tensor(start, dtype=torch.float64))
     else:
         values, iterations = solve_bisection(dual)
-    exact = dual.recover(values)
-    stats = _residuals(dual, values, exact, iterations)
+    solution = dual.recover(values)
+    stats = _residuals(dual, values, solution, iterations)
     if solver == "bisection":
         limits = limits + tolerances(limits)
-    update = _deliver(base, support, exact, chosen, limits.tolist())
+    bounds = dict(zip(binding, limits.tolist(), strict=True))
+    update, after = _deliver(base, support, solution.update, fishers, bounds)
     multipliers = dict(zip(binding, values.tolist(), strict=True))
     return Projection(
         update,
         tuple(multipliers.get(k, 0.0) for k in range(len(fishers))),
         before,
-        tuple(damage(update, fisher) for fisher in fishers),
+        after,
         _status(stats, solver),
         stats,
     )
 
 
-def _residuals(dual: Dual, multipliers: Tensor, update: Tensor, iterations: int) -> Stats:
-    excess = dual.damages(multipliers) / dual.budgets - 1.0
+def _support(fishers: Sequence[Tensor]) -> Tensor | None:
+    """Where any of the Fishers is positive; ``None`` where that is everywhere."""
+    together = fishers[0]
+    for fisher in fishers[1:]:
+        together = together + fisher
+    support = together > 0.0
+    return None if bool(support.all()) else support
+
+
+def _residuals(dual: Dual, multipliers: Tensor, solution: Solution, iterations: int) -> Stats:
+    excess = solution.damages / dual.budgets - 1.0
     return Stats(
         iterations=iterations,
-        stationarity=dual.stationarity(multipliers, update),
+        stationarity=solution.stationarity,
         feasibility=excess.relu().max().item(),
         dual_feasibility=max(0.0, -multipliers.min().item()),
         complementarity=torch.where(multipliers > 0.0, excess.abs(), 0.0).max().item(),
@@ -211,17 +221,25 @@ def _status(stats: Stats, solver: Solver) -> Status:
 
 def _deliver(
     base: Tensor,
-    support: Tensor,
+    support: Tensor | None,
     exact: Tensor,
     fishers: Sequence[Tensor],
-    limits: Sequence[float],
-) -> Tensor:
-    """Round to the base's dtype, shrinking by powers of two times 2^-26 until budgets hold."""
-    update = base.clone()
+    bounds: Mapping[int, float],
+) -> tuple[Tensor, tuple[float, ...]]:
+    """Round to the base's dtype, shrinking by powers of two times 2^-26 until budgets hold.
+
+    Returns:
+        The update, and its damage to every client.
+    """
+    update = base if support is None else base.clone()
     hair = 0.0
     while True:
-        update[support] = (exact * (1.0 - hair)).to(base.dtype)
-        damages = (damage(update, fisher) for fisher in fishers)
-        if all(value <= limit for value, limit in zip(damages, limits, strict=True)):
-            return update
+        rounded = (exact * (1.0 - hair) if hair else exact).to(base.dtype)
+        if support is None:
+            update = rounded.reshape(base.shape)
+        else:
+            update[support] = rounded
+        after = tuple(damage(update, fisher) for fisher in fishers)
+        if all(after[k] <= bound for k, bound in bounds.items()):
+            return update, after
         hair = min(max(2.0 * hair, 2.0**-26), 1.0)

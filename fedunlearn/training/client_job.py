@@ -1,6 +1,6 @@
 """What one client does in a FIRM round, without any Flower: train, estimate Fisher, sum up."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -15,7 +15,8 @@ from fedunlearn.models.adapters import (
     attached,
     read_adapter,
 )
-from fedunlearn.models.loading import LoadedModel
+from fedunlearn.models.loading import LoadedModel, fingerprint
+from fedunlearn.models.quantized import training_copy
 from fedunlearn.objectives import OBJECTIVES, Objective
 from fedunlearn.progress import Progress
 from fedunlearn.registry import nearest
@@ -24,6 +25,7 @@ from fedunlearn.seeding import derive, generator
 from fedunlearn.settings import settings
 from fedunlearn.summary import ClientSummary, SummaryMeta, layout_digest
 from fedunlearn.training.fisher_pass import FisherSettings, estimate_fisher
+from fedunlearn.training.footprint import Footprint, footprint
 from fedunlearn.training.loop import TrainingFacts, TrainingSettings, train
 
 
@@ -95,31 +97,46 @@ def run_client_job(
     """Train an adapter on the client's data, estimate its Fisher, and return both.
 
     The base model is shared: an adapter is put on it and taken off again, and the Fisher is
-    estimated at its bare weights.
+    estimated at its bare weights, whose hash is checked first. Where training is on a quantised
+    copy, base and copy take turns in memory: the copy is freed before the base is loaded back.
 
     Raises:
         DataError: the client's data file is missing or malformed.
         InputError: the objective or the adapter does not fit.
-        RunError: training diverged, or the adapter did not learn; the text names the client.
+        RunError: training diverged, the adapter did not learn, or the base model was left
+            changed; the text names the client.
     """
     chosen = instructions.training(identity.role)
     try:
         examples = _encode(base, identity, chosen.max_length)
-        adapter, names, facts = _train_adapter(
-            base, identity, instructions, examples=examples, progress=progress
-        )
+        with training_copy(base) as trained, footprint(trained.device) as training:
+            adapter, names, facts = _train_adapter(
+                trained, identity, instructions, examples=examples, progress=progress
+            )
         _refuse_zero(adapter)
         longest = instructions.fisher.max_length
-        fisher = estimate_fisher(
-            base.model,
-            examples if longest == chosen.max_length else _encode(base, identity, longest),
-            names,
-            chosen=instructions.fisher,
-        )
+        if longest != chosen.max_length:
+            examples = _encode(base, identity, longest)
+        _refuse_other_weights(base)
+        with footprint(base.device) as estimation:
+            fisher = estimate_fisher(base.model, examples, names, chosen=instructions.fisher)
     except FedUnlearnError as fault:
         fault.args = (f"{identity.role} client {identity.id!r} ({identity.domain}): {fault}",)
         raise
-    return _summarise(base, identity, instructions, parts=(adapter, fisher, facts, len(examples)))
+    done = _Done(adapter, fisher, facts, len(examples), training=training, estimation=estimation)
+    return _summarise(base, identity, instructions, done=done)
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What the work came to, and what its two halves took."""
+
+    adapter: Adapter
+    fisher: dict[str, Tensor]
+    facts: TrainingFacts
+    num_examples: int
+    training: Footprint
+    estimation: Footprint
 
 
 def _encode(base: LoadedModel, identity: ClientIdentity, max_length: int) -> list[Example]:
@@ -167,14 +184,22 @@ def _refuse_zero(adapter: Adapter) -> None:
         )
 
 
+def _refuse_other_weights(base: LoadedModel) -> None:
+    """The Fisher is that of the raw backbone, bit for bit: no adapter, no expert, no update."""
+    if (digest := fingerprint(base.model)) != base.sha256:
+        raise RunError(
+            f"the Fisher must be taken at the weights of {base.name!r} as loaded (hash "
+            f"{base.sha256[:12]}), but the model now has {digest[:12]}: something was left on it"
+        )
+
+
 def _summarise(
     base: LoadedModel,
     identity: ClientIdentity,
     instructions: ClientInstructions,
     *,
-    parts: tuple[Adapter, dict[str, Tensor], TrainingFacts, int],
+    done: _Done,
 ) -> ClientSummary:
-    adapter, fisher, facts, num_examples = parts
     objective = instructions.training(identity.role).objective
     summary = ClientSummary(
         meta=SummaryMeta(
@@ -182,16 +207,25 @@ def _summarise(
             role=identity.role,
             domain=identity.domain,
             objective=str(objective["name"]),
-            num_examples=num_examples,
+            num_examples=done.num_examples,
             base_model=base.name,
             base_model_sha256=base.sha256,
-            fisher={**asdict(instructions.fisher), "dtype": "bfloat16", "reference": "base model"},
-            training={"objective": dict(objective), **asdict(facts)},
-            layout_digest=layout_digest(fisher),
+            fisher={
+                **asdict(instructions.fisher),
+                "dtype": "bfloat16",
+                "reference": "base model",
+                **asdict(done.estimation),
+            },
+            training={
+                "objective": dict(objective),
+                **asdict(done.facts),
+                **asdict(done.training),
+            },
+            layout_digest=layout_digest(done.fisher),
         ),
-        adapter_config={**adapter.config, "base_model_name_or_path": base.name},
-        adapter=adapter.weights,
-        fisher=fisher,
+        adapter_config={**done.adapter.config, "base_model_name_or_path": base.name},
+        adapter=done.adapter.weights,
+        fisher=done.fisher,
     )
     summary.validate()
     return summary

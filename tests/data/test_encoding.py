@@ -54,3 +54,19 @@ def test_a_passage_is_learned_from_its_second_token_on() -> None:
 def test_a_prompt_that_fills_the_window_is_refused() -> None:
     with pytest.raises(DataError, match=r"no target token .* max_length=4"):
         encode_record(TOKENIZER, Question("Where is it, if anywhere?", "There."), max_length=4)
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "{{ date_string }}",
+        "{{ strftime_now('%d %b %Y') }}",
+        "{% macro head() %}{{ strftime_now('%d') }} Jan 2026{% endmacro %}{{ head() }}",
+        "{% if strftime_now is defined %}{{ strftime_now('%d %b ') + '2026' }}{% endif %}",
+    ],
+)
+def test_a_template_that_asks_for_the_date_gives_one_prompt_for_all_days(asks: str) -> None:
+    tokenizer = pocket_model().tokenizer
+    tokenizer.chat_template = asks + "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    prompt = encode_prompt(tokenizer, "Where?")
+    assert tokenizer.decode(prompt[1:]) == "01 Jan 2026Where?"  # type: ignore[attr-defined]

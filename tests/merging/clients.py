@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedunlearn.merging import Contribution, MergeMethod, TensorInputs, settle
 from fedunlearn.roles import Role
+from fedunlearn.tensors.low_rank import LowRank
 
 
 def client(
@@ -36,7 +37,7 @@ def drawn(roles: str, *, shape: tuple[int, int] = (4, 5), seed: int = 0) -> list
             client_id=f"client-{index}",
             role="retain" if letter == "r" else "forget",
             domain="general" if letter == "r" else letter,
-            task_vector=torch.randn(shape, generator=source),
+            update=torch.randn(shape, generator=source),
             fisher=torch.rand(shape, generator=source) ** 4 * 1e-5,
         )
         for index, letter in enumerate(roles)
@@ -44,13 +45,13 @@ def drawn(roles: str, *, shape: tuple[int, int] = (4, 5), seed: int = 0) -> list
 
 
 def low_rank(roles: str, *, shape: tuple[int, int], rank: int, seed: int = 0) -> list[Contribution]:
-    """As :func:`drawn`, with task vectors that are products and carry their factors."""
+    """As :func:`drawn`, with task vectors that are products."""
     source = torch.Generator().manual_seed(seed)
     clients = []
     for client in drawn(roles, shape=shape, seed=seed):
         left = torch.randn((shape[0], rank), generator=source)
         right = torch.randn((rank, shape[1]), generator=source)
-        clients.append(replace(client, task_vector=left @ right, factors=(left, right)))
+        clients.append(replace(client, update=LowRank(left, right)))
     return clients
 
 
@@ -65,7 +66,7 @@ def cut(clients: Sequence[Contribution], columns: Sequence[int]) -> Iterator[Ten
         yield TensorInputs(
             f"w{place}",
             tuple(
-                replace(client, task_vector=part[place], fisher=fisher[place])
+                replace(client, update=part[place], fisher=fisher[place])
                 for client, part, fisher in zip(clients, parts, fishers, strict=True)
             ),
             alpha=0.3,

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from fedunlearn.errors import SummaryError
-from fedunlearn.merging import Avg, MergeMethod, TensorInputs, settle
-from tests.merging.clients import client, drawn, inputs
+from fedunlearn.merging import MERGE_METHODS, Avg, MergeMethod, TensorInputs, settle
+from tests.merging.clients import client, drawn, inputs, low_rank
 
 ONE = torch.ones(1, dtype=torch.float64)
 
@@ -42,7 +42,7 @@ def test_an_all_zero_fisher_gives_no_weight_and_a_warning(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         (source,) = inputs(client("a", [1.0, 2.0], fisher=[0.0, 0.0])).forget_domains
-    assert not source.fisher.any()
+        assert not source.fisher.any()
     assert "tensor w: the Fisher of d is all zero" in caplog.text
 
 
@@ -56,17 +56,32 @@ def test_refuses_one_client_twice() -> None:
         inputs(client("a", [1.0]), client("a", [2.0]))
 
 
-@pytest.mark.parametrize("part", ["task_vector", "fisher"])
+@pytest.mark.parametrize("part", ["update", "fisher"])
 def test_refuses_differing_shapes(part: str) -> None:
     odd = replace(client("b", [1.0, 2.0]), **{part: torch.ones(1, 3)})
     with pytest.raises(SummaryError, match=r"client 'b' has shape"):
         inputs(client("a", [1.0, 2.0]), odd)
 
 
-def test_refuses_factors_that_make_another_shape() -> None:
-    odd = replace(client("a", [1.0, 2.0]), factors=(torch.ones(1, 1), torch.ones(1, 3)))
-    with pytest.raises(SummaryError, match=r"factors \(1, 1\) and \(1, 3\) of client 'a' make no"):
-        inputs(odd)
+def test_blocks_of_rows_are_the_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = TensorInputs("w", tuple(low_rank("aabr", shape=(7, 4), rank=2)), alpha=0.3)
+    expected = [MERGE_METHODS[name]()(whole) for name in MERGE_METHODS]
+    monkeypatch.setattr("fedunlearn.merging.inputs.BLOCK", 9)  # two rows
+    again = TensorInputs("w", whole.contributions, alpha=0.3)
+    blocks = [again.block(rows) for rows in again.row_blocks()]
+    assert [block.rows for block in blocks] == [slice(n, min(n + 2, 7)) for n in (0, 2, 4, 6)]
+    for parts in zip(*([*b.forget_domains, *b.retain_clients] for b in blocks), strict=True):
+        (source,) = [
+            one
+            for one in (*whole.forget_domains, *whole.retain_clients)
+            if one.name == parts[0].name
+        ]
+        assert torch.equal(torch.cat([part.fisher for part in parts]), source.fisher)
+        torch.testing.assert_close(
+            torch.cat([part.task_vector for part in parts]), source.task_vector
+        )
+    for name, merged in zip(MERGE_METHODS, expected, strict=True):
+        torch.testing.assert_close(MERGE_METHODS[name]()(again), merged)
 
 
 class Counting(MergeMethod):
@@ -86,8 +101,8 @@ class Counting(MergeMethod):
         assert total.dtype == torch.float64
         return Counting(self.rounds, (*self.totals, total.item()))
 
-    def __call__(self, inputs: TensorInputs) -> Tensor:
-        return inputs.zeros()
+    def rows(self, block: TensorInputs) -> Tensor:
+        return block.zeros()
 
 
 def test_settling_sums_over_all_tensors_in_float64_as_often_as_asked() -> None:
@@ -111,4 +126,4 @@ def test_a_method_that_needs_no_survey_never_sees_the_tensors() -> None:
 def test_a_fisher_that_is_asked_for_but_missing_names_the_client() -> None:
     bare = replace(client("a", [1.0]), fisher=None)
     with pytest.raises(SummaryError, match="client 'a' has no Fisher"):
-        _ = inputs(bare).forget_domains
+        _ = inputs(bare).forget_domains[0].fisher

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedunlearn.merging import Contribution, Knots, TensorInputs, Ties
+from fedunlearn.tensors.low_rank import LowRank
 from tests.merging.clients import client, inputs, low_rank
 from tests.oracles import merge_methods as oracle
 
@@ -27,8 +28,8 @@ def test_agrees_with_the_oracle(
 ) -> None:
     clients = low_rank("a" * count, shape=(6, 5), rank=rank, seed=seed)
     found = merged(Knots(density=density, factor="scaled" if scaled else "plain"), clients)
-    factors = [c.factors for c in clients if c.factors is not None]
-    exact = [(left.double() @ right.double()).numpy() for left, right in factors]
+    products = [c.update for c in clients if isinstance(c.update, LowRank)]
+    exact = [(one.left.double() @ one.right.double()).numpy() for one in products]
     expected = torch.from_numpy(oracle.knots(exact, density, scaled=scaled)).float()
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
@@ -64,13 +65,9 @@ def test_the_basis_of_the_output_does_not_matter(seed: int, density: float) -> N
     source = torch.Generator().manual_seed(seed)
     turn = torch.linalg.qr(torch.randn((6, 6), generator=source).double()).Q
     turned = [
-        replace(
-            c,
-            task_vector=(turn @ c.task_vector.double()).float(),
-            factors=((turn @ c.factors[0].double()).float(), c.factors[1]),
-        )
+        replace(c, update=LowRank((turn @ c.update.left.double()).float(), c.update.right))
         for c in clients
-        if c.factors is not None
+        if isinstance(c.update, LowRank)
     ]
     method = Knots(density=density)
     expected = (turn @ merged(method, clients).double()).float()
@@ -84,14 +81,14 @@ def test_the_basis_of_the_output_does_not_matter(seed: int, density: float) -> N
 def test_ranks_may_differ() -> None:
     one = low_rank("a", shape=(6, 5), rank=1)[0]
     two = replace(low_rank("a", shape=(6, 5), rank=4, seed=1)[0], client_id="other")
-    bare = [replace(c, factors=None) for c in (one, two)]
+    bare = [replace(c, update=c.task_vector) for c in (one, two)]
     found = merged(Knots(), [one, two])
     torch.testing.assert_close(found, merged(Knots(), bare), rtol=1e-4, atol=1e-4)
 
 
-def test_factors_of_some_only_are_not_enough() -> None:
+def test_products_of_some_only_are_not_enough() -> None:
     clients = low_rank("aa", shape=(6, 5), rank=2)
-    mixed = [clients[0], replace(clients[1], factors=None)]
+    mixed = [clients[0], replace(clients[1], update=clients[1].task_vector)]
     torch.testing.assert_close(
         merged(Knots(), mixed), merged(Knots(), clients), rtol=1e-4, atol=1e-4
     )

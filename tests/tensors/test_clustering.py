@@ -3,7 +3,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedunlearn.tensors.clustering import BLOCK, cluster, cosine_similarity, gram
+from fedunlearn.tensors.clustering import cluster, cosine_similarity, gram
+from fedunlearn.tensors.low_rank import LowRank
+from fedunlearn.tensors.sums import BLOCK
 from tests.oracles.merge_methods import connected
 
 
@@ -55,3 +57,18 @@ def test_inner_products_beyond_one_block_add_up() -> None:
 
 def test_nobody_makes_no_cluster() -> None:
     assert cluster(cosine_similarity(gram([])), 0.6) == ()
+
+
+@given(st.integers(0, 99), st.lists(st.integers(1, 4), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=30)
+def test_inner_products_of_products_are_those_of_the_matrices(seed: int, ranks: list[int]) -> None:
+    source = torch.Generator().manual_seed(seed)
+    products = [
+        LowRank(torch.randn(6, r, generator=source), torch.randn(r, 5, generator=source))
+        for r in ranks
+    ]
+    exact = [one.left.double() @ one.right.double() for one in products]
+    expected = torch.tensor([[(one * other).sum().item() for one in exact] for other in exact])
+    torch.testing.assert_close(gram(products), expected.double(), rtol=1e-6, atol=1e-6)
+    mixed = [*products[:-1], products[-1].dense()]
+    torch.testing.assert_close(gram(mixed), expected.double(), rtol=1e-4, atol=1e-4)

@@ -4,7 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedunlearn.tensors.dual import BLOCK, Dual, damage
+from fedunlearn.tensors.dual import Dual, damage, stationarity
+from fedunlearn.tensors.dual_newton import solve_newton
+from fedunlearn.tensors.sums import BLOCK
 
 
 def problem(m: int, n: int, seed: int) -> tuple[Dual, torch.Tensor]:
@@ -19,7 +21,7 @@ def problem(m: int, n: int, seed: int) -> tuple[Dual, torch.Tensor]:
 
 def value(dual: Dual, multipliers: torch.Tensor) -> float:
     """The Lagrangian at its minimiser, from its definition."""
-    update = dual.recover(multipliers)
+    update = dual.recover(multipliers).update
     constraint = 0.5 * dual.fishers.double() @ update**2 - dual.budgets
     distance = 0.5 * ((update - dual.base.double()) ** 2).sum()
     return (distance + multipliers @ constraint).item()
@@ -42,11 +44,13 @@ def test_gradient_and_curvature_are_derivatives_of_the_dual(m: int, n: int, seed
 def test_every_way_to_a_damage_agrees() -> None:
     dual, at = problem(3, 2 * BLOCK + 7, seed=1)
     damages, _ = dual.damages_and_curvature(at)
-    update = dual.recover(at)
+    solution = dual.recover(at)
+    update = solution.update
     for k in range(3):
         exact = 0.5 * np.sum(dual.fishers[k].double().numpy() * update.numpy() ** 2)
-        for found in (dual.damages(at)[k].item(), damages[k].item(), dual.damage_of(k, at)):
-            assert found == pytest.approx(exact, rel=1e-13)
+        for found in (dual.damages(at), damages, solution.damages):
+            assert found[k].item() == pytest.approx(exact, rel=1e-13)
+        assert dual.damage_of(k, at) == pytest.approx(exact, rel=1e-13)
         assert damage(update, dual.fishers[k]) == pytest.approx(exact, rel=1e-13)
 
 
@@ -69,6 +73,30 @@ def test_damage_refuses_differing_shapes() -> None:
 
 def test_stationarity_sees_a_wrong_update() -> None:
     dual, at = problem(2, 10, seed=3)
-    update = dual.recover(at)
-    assert dual.stationarity(at, update) < 1e-15
-    assert dual.stationarity(at, update * 1.01) > 1e-3
+    solution = dual.recover(at)
+    assert solution.stationarity < 1e-15
+    base, shrinkage = dual.base.double(), at @ dual.fishers.double()
+    assert stationarity(solution.update, base, shrinkage) < 1e-14
+    assert stationarity(solution.update * 1.01, base, shrinkage) > 1e-3
+
+
+def test_the_bits_do_not_depend_on_the_number_of_threads() -> None:
+    dual, at = problem(3, 5 * BLOCK + 1234, seed=4)
+    found = []
+    threads = torch.get_num_threads()
+    try:
+        for number in (1, 2, 5):
+            torch.set_num_threads(number)
+            damages, curvature = dual.damages_and_curvature(at)
+            found.append((damages.tolist(), curvature.tolist(), dual.recover(at).damages.tolist()))
+    finally:
+        torch.set_num_threads(threads)
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_thinned_problem_has_nearly_the_same_answer() -> None:
+    dual, _ = problem(2, 40_000, seed=5)
+    dual = Dual(dual.base, dual.fishers, 0.1 * dual.damages(torch.zeros(2, dtype=torch.float64)))
+    thinned = dual.thinned(7)
+    assert thinned.base.numel() == 5715
+    torch.testing.assert_close(solve_newton(thinned)[0], solve_newton(dual)[0], rtol=0.1, atol=0.0)

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedunlearn.tensors.fisher import keep_top_fraction, normalise, pool, process_fisher
+from fedunlearn.tensors.fisher import cut_fisher, pool, process_fisher
 from tests.oracles import fisher as oracle
 
 entries = st.just(0.0) | st.floats(2.0**-60, 1e6, width=32)
@@ -55,15 +55,32 @@ def test_all_zero_stays_all_zero(eps0: float) -> None:
 
 def test_half_precision_input_is_computed_in_float32() -> None:
     tiny = torch.tensor([1e-8, 5e-9], dtype=torch.bfloat16)  # both 0 in float16
-    found = normalise(tiny, 1e-8)
+    found = process_fisher(tiny, alpha=1.0, eps0=1e-8)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, torch.tensor([0.5, 0.25]), rtol=1e-2, atol=0.0)
 
 
 def test_sparsifying_keeps_ties_and_the_input() -> None:
     fisher = torch.tensor([[3.0, 1.0], [3.0, 2.0]])
-    assert keep_top_fraction(fisher, 0.25).tolist() == [[3.0, 0.0], [3.0, 0.0]]
+    assert process_fisher(fisher, alpha=0.25, eps0=0.0).tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    cut = cut_fisher([fisher], alpha=0.25, eps0=0.0)
     assert fisher.tolist() == [[3.0, 1.0], [3.0, 2.0]]
+    assert cut.sparsify(fisher.clone()).tolist() == [[3.0, 0.0], [3.0, 0.0]]
+
+
+@given(st.lists(diagonals, min_size=1, max_size=3), fractions, st.sampled_from([0.0, 1e-8]))
+@settings(deadline=None)
+def test_entries_may_be_processed_apart(
+    columns: list[list[float]], alpha: float, eps0: float
+) -> None:
+    """A cut is of the whole diagonal, and then any part of it can be gone through on its own."""
+    size = min(map(len, columns))
+    stack = [torch.tensor(column[:size]).reshape(-1, 1) for column in columns]
+    whole = process_fisher(pool(stack), alpha=alpha, eps0=eps0)
+    cut = cut_fisher(stack, alpha=alpha, eps0=eps0)
+    parts = [cut.apply(pool([one[row : row + 1] for one in stack])) for row in range(size)]
+    assert torch.equal(torch.cat(parts), whole)
+    assert cut.keeps_any == bool(whole.any())
 
 
 def test_pooling_never_returns_or_changes_its_input() -> None:
@@ -83,10 +100,10 @@ def test_pooling_refuses_nothing_and_differing_shapes() -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_refuses_non_finite_entries(bad: float) -> None:
     with pytest.raises(ValueError, match="NaN or infinite"):
-        normalise(torch.tensor([1.0, bad]), 1e-8)
+        process_fisher(torch.tensor([1.0, bad]), alpha=0.5, eps0=1e-8)
 
 
 @pytest.mark.parametrize("eps0", [-1e-8, float("nan")])
 def test_refuses_a_negative_stabiliser(eps0: float) -> None:
     with pytest.raises(ValueError, match="eps0"):
-        normalise(torch.ones(2), eps0)
+        process_fisher(torch.ones(2), alpha=0.5, eps0=eps0)

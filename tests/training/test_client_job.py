@@ -8,7 +8,7 @@ from fedunlearn.data.encoding import encode_record
 from fedunlearn.data.records import write_jsonl
 from fedunlearn.errors import DataError, InputError, RunError
 from fedunlearn.models.adapters import LoraSettings
-from fedunlearn.models.loading import fingerprint
+from fedunlearn.models.loading import ModelSettings, fingerprint, load_base
 from fedunlearn.models.patching import applied
 from fedunlearn.objectives.rmu import SteeredRMU
 from fedunlearn.summary import ClientSummary, load_summary, save_summary
@@ -69,6 +69,52 @@ def test_the_fisher_is_taken_at_the_bare_weights_not_the_trained_ones(tmp_path: 
         pocket_model().model, examples, summary.weights(), chosen=FisherSettings(num_sequences=3)
     )
     assert all(torch.equal(summary.fisher[name], value) for name, value in expected.items())
+
+
+def test_the_fisher_is_refused_at_weights_that_are_not_the_base_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = pocket_model()
+
+    def careless(*given: object, **named: object) -> TrainingFacts:
+        facts = train(*given, **named)  # type: ignore[arg-type]
+        with torch.no_grad():
+            base.model.model.layers[0].mlp.up_proj.base_layer.weight[0, 0] += 1
+        return facts
+
+    monkeypatch.setattr("fedunlearn.training.client_job.train", careless)
+    both = instructions(lora=LoraSettings(rank=2, target_modules=("up_proj",)))
+    with pytest.raises(RunError, match=r"'town-0'.*Fisher must be taken at the weights of 'pocket"):
+        run_client_job(base, identity(tmp_path), both)
+
+
+def test_time_and_memory_of_both_halves_are_told(tmp_path: Path) -> None:
+    meta = run_client_job(pocket_model(), identity(tmp_path), instructions()).meta
+    for facts in (meta.training, meta.fisher):
+        assert facts["seconds"] > 0
+        assert facts["peak_memory_bytes"] > 50 * 2**20
+    assert meta.fisher["batch_size"] == 4
+
+
+def test_training_on_a_4_bit_copy_leaves_the_fisher_that_of_the_base(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    made = pocket_model()
+    made.model.save_pretrained(tmp_path / "model")
+    made.tokenizer.save_pretrained(tmp_path / "model")  # type: ignore[attr-defined]
+    path = str(tmp_path / "model")
+    plain, quantised = (
+        run_client_job(
+            load_base(ModelSettings(path=path, device="cpu", quantization=chosen)),
+            identity(tmp_path),
+            instructions(),
+        )
+        for chosen in (None, "nf4")
+    )
+    assert all(torch.equal(plain.fisher[name], quantised.fisher[name]) for name in plain.fisher)
+    assert plain.meta.base_model_sha256 == quantised.meta.base_model_sha256
+    (one, other) = (summary.task_vector(plain.weights()[0]) for summary in (plain, quantised))
+    assert not torch.equal(one, other)
+    assert torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), 0) > 0.5
 
 
 def test_stock_peft_and_our_task_vector_give_the_same_logits(tmp_path: Path) -> None:

@@ -53,10 +53,11 @@ class TwoClassLine(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+        self.line = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.zeros_(self.line.weight).requires_grad_(False)
 
     def forward(self, input_ids: Tensor, **_: object) -> SimpleNamespace:
-        score = self.weight * (4.0 - 8.0 * input_ids.float())
+        score = self.line((4.0 - 8.0 * input_ids.float()).unsqueeze(-1)).squeeze(-1)
         return SimpleNamespace(logits=torch.stack([score, torch.zeros_like(score)], dim=-1))
 
 
@@ -64,8 +65,8 @@ class TwoClassLine(torch.nn.Module):
 def test_squares_do_not_cancel_where_gradients_do(num_sequences: int) -> None:
     pair = [Example((0, 0), (IGNORED, 0)), Example((1, 0), (IGNORED, 0))]
     chosen = FisherSettings(num_sequences=num_sequences, targets="answer")
-    fisher = estimate_fisher(TwoClassLine(), pair, ["weight"], chosen=chosen)
-    assert fisher["weight"].item() == 4.0
+    fisher = estimate_fisher(TwoClassLine(), pair, ["line.weight"], chosen=chosen)
+    assert fisher["line.weight"].item() == 4.0
 
 
 def test_fewer_examples_than_asked_for_cycle_in_the_data_s_order() -> None:
@@ -78,14 +79,65 @@ def test_fewer_examples_than_asked_for_cycle_in_the_data_s_order() -> None:
     )
 
 
+@pytest.mark.parametrize("batch_size", [2, 3, 7, 100])
+def test_the_batch_size_changes_rounding_only(batch_size: int) -> None:
+    one, many = (
+        estimate_fisher(
+            BASE.model, EXAMPLES, NAMES, chosen=FisherSettings(num_sequences=7, batch_size=size)
+        )
+        for size in (1, batch_size)
+    )
+    for name in NAMES:
+        largest = float(one[name].max())
+        torch.testing.assert_close(many[name], one[name], rtol=2**-7, atol=largest * 1e-6)
+
+
+def test_pads_change_nothing() -> None:
+    """A sequence is worth the same beside one three times as long, pad id 0 being a real token."""
+    long = Example(EXAMPLES[1].input_ids * 3, EXAMPLES[1].labels * 3)
+    alone = [
+        estimate_fisher(BASE.model, [one], NAMES, chosen=FisherSettings(num_sequences=1))
+        for one in (EXAMPLES[0], long)
+    ]
+    both = estimate_fisher(
+        BASE.model, [EXAMPLES[0], long], NAMES, chosen=FisherSettings(num_sequences=2)
+    )
+    for name in NAMES:
+        mean = (alone[0][name].double() + alone[1][name].double()) / 2
+        torch.testing.assert_close(
+            both[name].double(), mean, rtol=2**-6, atol=float(mean.max()) * 1e-6
+        )
+
+
 def test_gradient_checkpointing_changes_no_entry() -> None:
-    chosen = FisherSettings(num_sequences=2)
-    plain = estimate_fisher(BASE.model, EXAMPLES, NAMES, chosen=chosen)
-    with checkpointed(BASE.model):
-        saving = estimate_fisher(BASE.model, EXAMPLES, NAMES, chosen=chosen)
+    chosen, model = FisherSettings(num_sequences=3, batch_size=2), pocket_model().model
+    plain = estimate_fisher(model, EXAMPLES, NAMES, chosen=chosen)
+    passes: list[bool] = []
+    model.model.layers[0].mlp.register_forward_pre_hook(lambda *_: passes.append(True))
+    model.train()  # transformers checkpoints in training mode only; this model has no dropout
+    with checkpointed(model):
+        saving = estimate_fisher(model, EXAMPLES, NAMES, chosen=chosen)
+    assert len(passes) == 2 * 2, "two batches, each recomputed once"
     for name in NAMES:
         assert bool(plain[name].count_nonzero())
         torch.testing.assert_close(saving[name], plain[name], rtol=1e-5, atol=0.0)
+
+
+def test_a_bfloat16_model_stays_within_its_own_rounding() -> None:
+    model = pocket_model(dtype=torch.bfloat16).model
+    chosen = FisherSettings(num_sequences=4, batch_size=3)
+    for name, value in estimate_fisher(model, EXAMPLES, NAMES, chosen=chosen).items():
+        expected = slow_fisher(EXAMPLES, name, whole=True)
+        assert (value.double() - expected).norm() < 0.05 * expected.norm()
+
+
+def test_of_a_batch_that_is_not_finite_all_sequences_are_named() -> None:
+    model = pocket_model().model
+    with torch.no_grad():
+        model.get_parameter(NAMES[0])[0, 0] = float("nan")
+    chosen = FisherSettings(num_sequences=5, batch_size=3)
+    with pytest.raises(RunError, match="is not finite at sequence 0 to 2"):
+        estimate_fisher(model, EXAMPLES, NAMES, chosen=chosen)
 
 
 def test_a_gradient_that_is_not_finite_is_named_and_the_model_frozen_again() -> None:
