@@ -8,14 +8,13 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 
-from fedunlearn.data.records import read_records
+from fedunlearn.data.reading import read_training_records
 from fedunlearn.errors import RunError
 from fedunlearn.instructions import decode_instructions
 from fedunlearn.models.loading import LoadedModel, ModelSettings, fingerprint, load_base
@@ -70,10 +69,10 @@ class UnlearnClient(NumPyClient):
         """Say who this is: the fields of :class:`fedunlearn.rounds.Hello`, less the node.
 
         Raises:
-            DataError: the client's data file is missing or malformed.
+            DataError: the client's data is missing, restricted or malformed.
             InputError: the base model cannot be loaded.
         """
-        count = len(read_records(Path(self.identity.data).expanduser()))
+        count = len(read_training_records(self.identity.data))
         base = shared_base(self._model)
         return {
             "client_id": self.identity.id,

@@ -113,11 +113,16 @@ def run(
 
 
 @app.command()
-def check(given: _Given = None) -> None:
-    """List every fault of a config, before anything starts."""
+def check(
+    given: _Given = None,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Read data that is on the hub, too.")
+    ] = False,
+) -> None:
+    """List every fault of a config, and data that is in two places, before anything starts."""
     from fedunlearn import commands
 
-    commands.check(given or ())
+    commands.check(given or (), fetch=fetch)
 
 
 @app.command()
@@ -243,10 +248,11 @@ def compare(
 @app.command("list")
 def list_names(
     what: Annotated[
-        Literal["merges", "objectives", "configs"], typer.Argument(help="What to list.")
+        Literal["merges", "objectives", "sources", "configs"],
+        typer.Argument(help="What to list."),
     ],
 ) -> None:
-    """List merge methods, objectives or configs by name."""
+    """List merge methods, objectives, data sources or configs by name."""
     from fedunlearn import commands
 
     commands.list_names(what)

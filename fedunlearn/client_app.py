@@ -6,6 +6,7 @@ picks an entry of the run's ``clients``. Whatever goes wrong is sent back as a `
 that names the client, so that the server need not read stack traces.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from flwr.clientapp import ClientApp
 from clients.deadline import time_limit
 from clients.unlearn import RunJob, UnlearnClient, read_fit
 from fedunlearn.config import RunConfig
-from fedunlearn.errors import ConfigError, FedUnlearnError
+from fedunlearn.data.reading import DataSpec, build_source
+from fedunlearn.errors import ConfigError, FedUnlearnError, InputError
 from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
 from fedunlearn.roles import ROLES
 from fedunlearn.rounds import UNKNOWN_DOMAIN, UNKNOWN_ROLE, ClientFailure
@@ -78,8 +80,24 @@ def _deployed_identity(given: dict[str, str]) -> ClientIdentity:
         raise ConfigError(faults)
     role = next(role for role in ROLES if role == given["role"])
     return ClientIdentity(
-        id=given["client-id"], role=role, domain=given["domain"], data=given["data"]
+        id=given["client-id"], role=role, domain=given["domain"], data=_node_data(given["data"])
     )
+
+
+def _node_data(text: str) -> DataSpec:
+    """A path; or, in braces, a data source and its settings as JSON.
+
+    Raises:
+        ConfigError: what is in braces is no JSON object or describes no source.
+    """
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        spec: dict[str, object] = json.loads(text)
+        build_source(spec)
+    except (ValueError, InputError) as fault:
+        raise ConfigError([f"node-config: data: {fault}"]) from None
+    return spec
 
 
 def make_client_app(

@@ -3,13 +3,20 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fedunlearn.absence import absentees
 from fedunlearn.aggregation import merge_summaries, parse_epsilon, read_merge, write_merge
 from fedunlearn.assembly import merge_row
-from fedunlearn.config import builtin_configs, check_config, load_config, load_merge
+from fedunlearn.config import (
+    builtin_configs,
+    check_config,
+    leak_notes,
+    load_config,
+    load_merge,
+)
 from fedunlearn.console import TerminalWatcher, show_report, show_table, stderr, stdout
+from fedunlearn.data.sources import SOURCES
 from fedunlearn.errors import ConfigError, InputError
 from fedunlearn.events import EVENTS_FILE
 from fedunlearn.export import export_adapter, export_model
@@ -17,13 +24,18 @@ from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.models.loading import load_base
 from fedunlearn.objectives import OBJECTIVES
 from fedunlearn.pipeline import CONFIG_FILE, MERGED_FOLDER, finish, prepare, summaries_folder
-from fedunlearn.registry import nearest
+from fedunlearn.registry import Registry, nearest
 from fedunlearn.simulation import simulate
 from fedunlearn.summary import open_summaries
 from fedunlearn.tables import Table
 
-Listing = Literal["merges", "objectives", "configs"]
+Listing = Literal["merges", "objectives", "sources", "configs"]
 ExportForm = Literal["model", "adapter"]
+_REGISTRIES: dict[str, Registry[Any]] = {
+    "merges": MERGE_METHODS,
+    "objectives": OBJECTIVES,
+    "sources": SOURCES,
+}
 
 
 def run(given: Sequence[str], out: Path | None, *, verbose: bool, quiet: bool) -> None:
@@ -31,22 +43,28 @@ def run(given: Sequence[str], out: Path | None, *, verbose: bool, quiet: bool) -
     config = load_config(*_split(given), local=True)
     run_dir = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.name}"
     watcher = TerminalWatcher(stderr(), quiet=quiet)
-    prepare(config, run_dir, watcher=watcher, local=True)
+    notes = prepare(config, run_dir, watcher=watcher, local=True)
     with watcher.stage("clients") as progress:
-        warnings = simulate(config, run_dir, progress=progress, verbose=verbose)
+        warnings = [*notes, *simulate(config, run_dir, progress=progress, verbose=verbose)]
     show_report(finish(run_dir, config, warnings=warnings, watcher=watcher), run_dir, stdout())
 
 
-def check(given: Sequence[str]) -> None:
-    """Say that a config has no fault.
+def check(given: Sequence[str], *, fetch: bool = False) -> None:
+    """Say that a config has no fault, and which records are where they should not be.
+
+    Args:
+        given: a config and overrides.
+        fetch: read data that is on the hub, too.
 
     Raises:
         ConfigError: it has; all are listed.
     """
     source, overrides = _split(given)
-    if faults := check_config(source, overrides):
+    if faults := check_config(source, overrides, fetch=fetch):
         raise ConfigError(faults)
     config = load_config(source, overrides)
+    for note in leak_notes(config, clients=True, fetch=fetch):
+        stderr().print(f"warning: {note}", markup=False, soft_wrap=True)
     roles = [client.role for client in config.clients]
     stdout().print(
         f"{config.name}: no fault; {roles.count('forget')} forget and {roles.count('retain')} "
@@ -110,7 +128,7 @@ def list_names(what: Listing) -> None:
     if what == "configs":
         rows = [(name, str(path)) for name, path in builtin_configs().items()]
     else:
-        registry = MERGE_METHODS if what == "merges" else OBJECTIVES
+        registry = _REGISTRIES[what]
         rows = [(name, _first_line(registry[name])) for name in registry]
     show_table(Table((what, ""), tuple(rows), names=2), stdout())
 

@@ -7,7 +7,6 @@ continuations of the prompt, by mean token log-probability.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, cast
 
 import torch
@@ -20,7 +19,8 @@ from fedunlearn.data.encoding import (
     encode_prompt,
     encode_record,
 )
-from fedunlearn.data.records import MultipleChoice, Question, read_choices, read_questions
+from fedunlearn.data.reading import DataSpec, read_choice_set, read_question_set
+from fedunlearn.data.records import MultipleChoice, Question
 from fedunlearn.metrics.probability import answer_probability, preferred_choice
 from fedunlearn.metrics.rouge import rouge_l_recall
 from fedunlearn.models.generation import generate_greedily
@@ -40,15 +40,15 @@ class EvaluationSet:
         kind: ``forget`` should fall, ``retain`` and ``utility`` should stay. The utility set
             takes no part in choosing any setting.
         domain: the forget domain; empty for the others.
-        data: JSONL of questions and answers, or ``None``.
-        choices: JSONL of multiple-choice questions, or ``None``.
+        data: questions and answers, a path or a data source and its settings, or ``None``.
+        choices: multiple-choice questions, likewise, or ``None``.
     """
 
     name: str
     kind: Literal["forget", "retain", "utility"]
     domain: str = ""
-    data: str | None = None
-    choices: str | None = None
+    data: DataSpec | None = None
+    choices: DataSpec | None = None
 
     def __post_init__(self) -> None:
         if self.data is None and self.choices is None:
@@ -128,8 +128,8 @@ def read_bank(chosen: EvaluationSettings) -> QuestionBank:
         tuple(
             (
                 one,
-                tuple(read_questions(Path(one.data).expanduser())) if one.data else (),
-                tuple(read_choices(Path(one.choices).expanduser())) if one.choices else (),
+                tuple(read_question_set(one.data)) if one.data else (),
+                tuple(read_choice_set(one.choices)) if one.choices else (),
             )
             for one in chosen.sets
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedunlearn.aggregation import write_merge
 from fedunlearn.assembly import build_report
-from fedunlearn.config import RunConfig, check_files, to_yaml
+from fedunlearn.config import RunConfig, check_files, leak_notes, to_yaml
 from fedunlearn.evaluation import read_bank
 from fedunlearn.events import EVENTS_FILE
 from fedunlearn.models.loading import load_base
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 def prepare(
     config: RunConfig, run_dir: Path, *, watcher: Watcher | None = None, local: bool = False
-) -> None:
+) -> list[str]:
     """Make the embedded world where there is one, check the data, and write ``config.yaml``.
 
     Args:
@@ -40,6 +40,9 @@ def prepare(
         run_dir: the run's folder, new or empty.
         watcher: shows progress.
         local: the clients run on this machine too, so their data is checked as well.
+
+    Returns:
+        Warnings for the report: records that two share who should not.
 
     Raises:
         InputError: the run folder holds an earlier run or cannot be written, or a data file is
@@ -50,7 +53,9 @@ def prepare(
         if local:
             check_files(config)
         read_bank(config.evaluation)
+        notes = leak_notes(config, clients=local, fetch=True)
         (run_dir / CONFIG_FILE).write_text(to_yaml(config), encoding="utf-8")
+    return notes
 
 
 def make_world(config: RunConfig, *, watcher: Watcher | None = None) -> None:

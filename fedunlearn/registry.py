@@ -72,7 +72,8 @@ class Registry(Generic[T]):
         except ValidationError as fault:
             first = fault.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
-            raise InputError(f"{self.kind} {name!r}: {where} {first['msg']}".rstrip()) from None
+            text = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+            raise InputError(f"{self.kind} {name!r}: {where} {text}".replace(":  ", ": ")) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

@@ -101,8 +101,8 @@ def main(grid: Grid, context: Context) -> None:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     run_dir = folder_of(context.run_config, name=config.name, stamp=stamp)
     logger.info("run folder: %s", run_dir)
-    prepare(config, run_dir)
-    warnings = federate(grid, config, run_dir, listener=log_event)
+    notes = prepare(config, run_dir)
+    warnings = [*notes, *federate(grid, config, run_dir, listener=log_event)]
     finish(run_dir, config, warnings=warnings)
     logger.info("done: %s", run_dir / "report.md")
 

@@ -109,7 +109,7 @@ def test_debug_adds_the_stack_trace(
 def test_an_unforeseen_fault_is_one_line_and_exit_1(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise KeyError("oops")
 
     monkeypatch.setattr("fedunlearn.commands.check_config", fail)
@@ -293,7 +293,7 @@ def test_the_exit_status_reaches_the_shell() -> None:
 def test_an_interrupted_command_says_so_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedunlearn.commands.check_config", interrupt)

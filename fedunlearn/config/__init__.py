@@ -1,5 +1,6 @@
 """The configuration: YAML and overrides in, one typed and checked :class:`RunConfig` out."""
 
+from fedunlearn.config.holdings import leak_notes
 from fedunlearn.config.loading import (
     builtin_configs,
     check_config,
@@ -17,6 +18,7 @@ __all__ = [
     "builtin_configs",
     "check_config",
     "check_files",
+    "leak_notes",
     "load_config",
     "load_merge",
     "to_yaml",

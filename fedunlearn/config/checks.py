@@ -12,9 +12,16 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fedunlearn.aggregation import MergeSettings
+from fedunlearn.config.data_entries import partition_faults
 from fedunlearn.config.schema import FederationSettings, SweepSettings
-from fedunlearn.data.records import read_choices, read_questions, read_records
-from fedunlearn.errors import DataError, InputError
+from fedunlearn.data.reading import (
+    is_remote,
+    local_path,
+    read_choice_set,
+    read_question_set,
+    read_training_records,
+)
+from fedunlearn.errors import InputError
 from fedunlearn.evaluation import EvaluationSet
 from fedunlearn.models.adapters import LoraSettings, lora_fault
 from fedunlearn.models.loading import ModelSettings, resolve_device
@@ -44,7 +51,7 @@ class _Parts:
     listed: tuple[str, ...]
 
 
-def cross_check(tree: Mapping[str, Any], *, local: bool) -> list[str]:
+def cross_check(tree: Mapping[str, Any], *, local: bool, fetch: bool = False) -> list[str]:
     """List the faults between keys, and between the config and the files it names.
 
     Files below the embedded world's directory are left out: the world is made later.
@@ -52,6 +59,7 @@ def cross_check(tree: Mapping[str, Any], *, local: bool) -> list[str]:
     Args:
         tree: the whole config, plain containers.
         local: check files, and that there is a client at all.
+        fetch: read data that is on the hub, too.
     """
     parts = _parts(tree)
     checks = [_name_faults, _world_faults, _client_faults, _set_faults, _merge_faults]
@@ -64,7 +72,7 @@ def cross_check(tree: Mapping[str, Any], *, local: bool) -> list[str]:
     if local:
         if not tree.get("clients"):
             faults.append("clients: expected at least one client, got none")
-        faults += [*_file_faults(parts), *_model_faults(parts)]
+        faults += [*_file_faults(parts, fetch=fetch), *_model_faults(parts)]
     return faults
 
 
@@ -141,6 +149,7 @@ def _client_faults(parts: _Parts) -> Iterator[str]:
         if not is_label(client.domain):
             got = repr(client.domain)[:80]
             yield f"clients.{place}.domain: expected the data's subject, {LABEL_RULE}, got {got}"
+    yield from partition_faults({place: (one.id, one.data) for place, one in parts.clients.items()})
     wanted = parts.federation.expected_clients if parts.federation else None
     if wanted is not None and parts.num_clients not in (0, wanted):
         yield (
@@ -149,19 +158,21 @@ def _client_faults(parts: _Parts) -> Iterator[str]:
         )
 
 
-def _file_faults(parts: _Parts) -> Iterator[str]:
-    readers: list[tuple[str, str | None, Callable[[Path], Sequence[object]]]] = []
+def _file_faults(parts: _Parts, *, fetch: bool) -> Iterator[str]:
+    readers: list[tuple[str, Any, Callable[[Any], Sequence[object]]]] = []
     for place, client in parts.clients.items():
-        readers.append((f"clients.{place}.data", client.data, read_records))
+        readers.append((f"clients.{place}.data", client.data, read_training_records))
     for place, one in parts.sets.items():
-        readers.append((f"evaluation.sets.{place}.data", one.data, read_questions))
-        readers.append((f"evaluation.sets.{place}.choices", one.choices, read_choices))
-    for key, path, read in readers:
-        if path is not None and not _made_later(path, parts.world_directory):
-            try:
-                read(Path(path))
-            except DataError as fault:
-                yield f"{key}: {fault}"
+        readers.append((f"evaluation.sets.{place}.data", one.data, read_question_set))
+        readers.append((f"evaluation.sets.{place}.choices", one.choices, read_choice_set))
+    for key, spec, read in readers:
+        if spec is None or _made_later(local_path(spec) or "", parts.world_directory):
+            continue
+        try:
+            if fetch or not is_remote(spec):
+                read(spec)
+        except InputError as fault:
+            yield f"{key}: {fault}"
 
 
 def _model_faults(parts: _Parts) -> Iterator[str]:

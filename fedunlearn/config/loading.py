@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedunlearn.aggregation import MergeSettings
 from fedunlearn.config.checks import cross_check
+from fedunlearn.config.data_entries import normalise_sources
 from fedunlearn.config.entries import normalise_entries
 from fedunlearn.config.faults import describe
 from fedunlearn.config.schema import RunConfig
@@ -35,7 +36,11 @@ def builtin_configs() -> dict[str, Path]:
 
 
 def load_config(
-    source: str | Path | None = None, overrides: Sequence[str] = (), *, local: bool = False
+    source: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    local: bool = False,
+    fetch: bool = False,
 ) -> RunConfig:
     """Read, merge, check and type a configuration.
 
@@ -45,27 +50,38 @@ def load_config(
             list go by number: ``clients.0.data=my.jsonl``.
         local: the whole run is on this machine, so its clients must be listed and every file
             be here; in a deployment each node has its own.
+        fetch: with ``local``, read data that is on the hub, too.
 
     Raises:
         ConfigError: one or more faults, all listed.
     """
     tree = _absolute_paths(_read(_find(str(source or DEFAULT)), overrides), Path.cwd())
     tree, faults = normalise_entries(tree)
+    tree, in_sources = normalise_sources(tree)
+    faults += in_sources
     config = None
     try:
         config = TypeAdapter(RunConfig).validate_python(tree)
     except ValidationError as fault:
         faults += describe(fault, RunConfig, tree)
-    faults += cross_check(tree, local=local)
+    faults += cross_check(tree, local=local, fetch=fetch)
     if faults or config is None:
         raise ConfigError(list(dict.fromkeys(faults)))
     return config
 
 
-def check_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> list[str]:
-    """List every fault of a configuration for a run on this machine, one line each."""
+def check_config(
+    source: str | Path | None = None, overrides: Sequence[str] = (), *, fetch: bool = False
+) -> list[str]:
+    """List every fault of a configuration for a run on this machine, one line each.
+
+    Args:
+        source: as in :func:`load_config`.
+        overrides: as there.
+        fetch: read data that is on the hub, too.
+    """
     try:
-        load_config(source, overrides, local=True)
+        load_config(source, overrides, local=True, fetch=fetch)
     except ConfigError as error:
         return list(error.faults)
     return []
@@ -79,13 +95,15 @@ def to_yaml(config: RunConfig) -> str:
 
 
 def check_files(config: RunConfig) -> None:
-    """Check all files a run on this machine reads, now that the embedded world is made.
+    """Check all data a run on this machine reads, now that the embedded world is made.
+
+    Data on the hub is fetched for it.
 
     Raises:
         ConfigError: one or more faults, all listed.
     """
     tree = TypeAdapter(RunConfig).dump_python(replace(config, world=None), mode="json")
-    if faults := cross_check(tree, local=True):
+    if faults := cross_check(tree, local=True, fetch=True):
         raise ConfigError(faults)
 
 
@@ -165,12 +183,14 @@ def _absolute_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
         part if isinstance(part := tree.get(key), dict) else {}
         for key in ("world", "model", "evaluation")
     )
-    places = [(world, "directory")]
+    places: list[tuple[dict[str, Any], str]] = [(world, "directory")]
     for listed in (tree.get("clients"), evaluation.get("sets")):
         rows = [
             row for row in (listed if isinstance(listed, list) else []) if isinstance(row, dict)
         ]
-        places += [(row, key) for row in rows for key in ("data", "choices")]
+        for row in rows:
+            for key in ("data", "choices"):
+                places.append((row[key], "path") if isinstance(row.get(key), dict) else (row, key))
     if _is_local(model.get("path"), folder):
         places.append((model, "path"))
     for holder, key in places:

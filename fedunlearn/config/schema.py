@@ -91,6 +91,8 @@ class RunConfig:
         merges: name to merge; each is written below ``merged/<name>``, evaluated and reported.
         evaluation: the question sets.
         sweep: the gamma sweep.
+        leaks: what to do when clients and evaluation sets share records that they should not:
+            ``warn`` in the report, refuse the run with an ``error``, or ``allow`` it.
         federation: how the clients are run.
     """
 
@@ -106,6 +108,7 @@ class RunConfig:
     merges: dict[str, MergeSettings]
     evaluation: EvaluationSettings
     sweep: SweepSettings = SweepSettings()
+    leaks: Literal["warn", "error", "allow"] = "warn"
     federation: FederationSettings = FederationSettings()
 
     def instructions(self, *, server_round: int = 1) -> ClientInstructions:

@@ -114,12 +114,12 @@ def _text(row: dict[str, object], key: str) -> str:
     value = row.get(key)
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{key!r} must be a non-empty string, got {repr(value)[:80]}")
-    if not _is_text(value):
+    if not is_text(value):
         raise ValueError(f"{key!r} has half of a surrogate pair, which is no text")
     return value
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
     """Whether a tokenizer can read it; JSON can hold halves of surrogate pairs, UTF-8 cannot."""
     return not any("\ud800" <= character <= "\udfff" for character in value)
 
@@ -137,7 +137,7 @@ def _choice(row: dict[str, object]) -> MultipleChoice:
     if not isinstance(choices, list) or len(choices) < 2:
         got = repr(choices)[:80]
         raise ValueError(f"'choices' must be a list of at least two strings, got {got}")
-    if not all(isinstance(one, str) and one.strip() and _is_text(one) for one in choices):
+    if not all(isinstance(one, str) and one.strip() and is_text(one) for one in choices):
         raise ValueError("every choice must be a non-empty string")
     if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(choices):
         raise ValueError(f"'answer_index' must be in 0..{len(choices) - 1}, got {index!r}")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from fedunlearn.data.reading import DataSpec, read_entries
 from fedunlearn.evaluation import EvaluationSettings
 
 FORMAT_VERSION = 1
@@ -18,7 +19,8 @@ class QuestionsOrigin:
     Attributes:
         max_new_tokens: longest generated answer.
         max_length: longest prompt and answer together.
-        sets: question set to its kind, its domain, and the SHA-256 of its files.
+        sets: question set to its kind, its domain, and the SHA-256 of its files, or
+            of the records of its sources.
     """
 
     max_new_tokens: int
@@ -27,7 +29,7 @@ class QuestionsOrigin:
 
     @classmethod
     def of(cls, chosen: EvaluationSettings) -> "QuestionsOrigin":
-        """Read and digest the question files, which must be there."""
+        """Read and digest the question files and sources, which must be there."""
         return cls(
             chosen.max_new_tokens,
             chosen.max_length,
@@ -36,9 +38,9 @@ class QuestionsOrigin:
                     "kind": one.kind,
                     "domain": one.domain,
                     **{
-                        what: _digest(Path(path).expanduser())
-                        for what, path in (("data", one.data), ("choices", one.choices))
-                        if path is not None
+                        what: _digest_data(spec)
+                        for what, spec in (("data", one.data), ("choices", one.choices))
+                        if spec is not None
                     },
                 }
                 for one in chosen.sets
@@ -104,6 +106,14 @@ def _digest_folder(folder: Path) -> str:
         if path.is_file() and not path.name.startswith("."):
             digest.update(f"{path.name}:{_digest(path)}\n".encode())
     return digest.hexdigest()
+
+
+def _digest_data(spec: DataSpec) -> str:
+    """Digest a file's bytes, or the records of a source."""
+    if isinstance(spec, str):
+        return _digest(Path(spec).expanduser())
+    records = "\n".join(repr(entry.item) for entry in read_entries(spec))
+    return hashlib.sha256(records.encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -1,13 +1,12 @@
 """What one client does in a FIRM round, without any Flower: train, estimate Fisher, sum up."""
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from fedunlearn.data.encoding import Example, encode_record
-from fedunlearn.data.records import read_records
+from fedunlearn.data.reading import DataSpec, read_training_records
 from fedunlearn.errors import FedUnlearnError, InputError, RunError
 from fedunlearn.models.adapters import (
     Adapter,
@@ -39,13 +38,13 @@ class ClientIdentity:
         id: unique in the federation; letters, digits, ``.``, ``_`` and ``-``.
         role: whether the data must go or stay.
         domain: what the data is about; forget clients of one domain are pooled.
-        data: path of the JSONL file, read on the node only.
+        data: path of a file, or a data source and its settings; read on the node only.
     """
 
     id: str
     role: Role
     domain: str
-    data: str
+    data: DataSpec
 
 
 @settings
@@ -154,7 +153,7 @@ class _Done:
 
 
 def _encode(base: LoadedModel, identity: ClientIdentity, max_length: int) -> list[Example]:
-    records = read_records(Path(identity.data).expanduser())
+    records = read_training_records(identity.data)
     return [encode_record(base.tokenizer, record, max_length=max_length) for record in records]
 
 
