@@ -1,8 +1,9 @@
 """Composition root of a client: a Flower ClientApp with two thin handlers.
 
 Who the node is comes from the node. In a deployment its ``--node-config`` has ``client-id``,
-``role``, ``domain`` and ``data``; in a simulation, where nodes only have a number, that number
-picks an entry of the run's ``clients``. Whatever goes wrong is sent back as a ``failure`` record
+``role``, ``domain`` and ``data``, and where its objective reads them ``retain-data`` and
+``refusals``; in a simulation, where nodes only have a number, that number picks an entry of the
+run's ``clients``. Whatever goes wrong is sent back as a ``failure`` record
 that names the client, so that the server need not read stack traces.
 """
 
@@ -30,6 +31,7 @@ ConfigSource = Callable[[Context], RunConfig]
 Work = Callable[[UnlearnClient, RecordDict], RecordDict]
 
 NODE_KEYS = ("client-id", "role", "domain", "data")
+OPTIONAL_NODE_KEYS = ("retain-data", "refusals")
 PARTITION_KEY = "partition-id"
 GRACE_S = 5.0  # a client gives up a little after the server stopped waiting for it
 
@@ -50,7 +52,12 @@ def node_identity(context: Context, config: RunConfig) -> ClientIdentity:
     """
     given = {key: str(context.node_config.get(key, "")) for key in NODE_KEYS}
     if any(given.values()) or PARTITION_KEY not in context.node_config:
-        return _deployed_identity(given)
+        retain_data, refusals = map(context.node_config.get, OPTIONAL_NODE_KEYS)
+        return replace(
+            _deployed_identity(given),
+            retain_data=str(retain_data) if retain_data else None,
+            refusals=str(refusals) if refusals else None,
+        )
     partition = int(context.node_config[PARTITION_KEY])
     if partition >= len(config.clients):
         raise ConfigError(

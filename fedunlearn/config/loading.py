@@ -24,6 +24,7 @@ from fedunlearn.registry import nearest
 
 DEFAULT = "firm_demo"
 _SUFFIXES = (".yaml", ".yml")
+_FILE_KEYS = ("data", "choices", "retain_data", "refusals")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -170,7 +171,7 @@ def _absolute_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
         rows = [
             row for row in (listed if isinstance(listed, list) else []) if isinstance(row, dict)
         ]
-        places += [(row, key) for row in rows for key in ("data", "choices")]
+        places += [(row, key) for row in rows for key in _FILE_KEYS]
     if _is_local(model.get("path"), folder):
         places.append((model, "path"))
     for holder, key in places:
