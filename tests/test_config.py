@@ -141,7 +141,10 @@ FAULTS = [
     ("merges.firm.method=frim", "merges.firm.method: unknown merge method 'frim'; did you mean"),
     ("forget.objective.name=retain_nll", "'retain_nll' is an objective for retain clients"),
     ("forget.objective={beta: 1}", "forget.objective.name: required; one of dpo, grad_ascent"),
-    ("forget.objective={name: grad_diff}", "clients.0.retain_data: the objective has a retain term"),
+    (
+        "forget.objective={name: grad_diff}",
+        "clients.0.retain_data: the objective has a retain term",
+    ),
     ("forget.objective={name: grad_diff, retain_term: null}", "without a retain term grad_diff is"),
     ("forget.objective.retain_weight=2", "forget.objective: retain_weight and retain_reduction do"),
     ("forget.objective.retain_term=hidden", "forget.objective: retain_term hidden is for objec"),
