@@ -22,7 +22,6 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "grad_ascent": [{"reduction": "token"}],
     "grad_diff": [{"reduction": "token"}],
     "npo": [{"beta": 2.0}],
-    "retain_nll": [{}],
     "rmu": [{"retain_term": "hidden", "retain_weight": 3.0}],
     "satimp": [{"reduction": "token"}, {"beta1": 0.5, "beta2": 0.0}],
     "simnpo": [{"gamma": 0.5}, {"gamma": 0.5, "margin": "inside"}],
@@ -37,7 +36,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 
 def variants(name: str) -> list[dict[str, Any]]:
     """Settings under which an entry keeps its contracts: defaults, retain terms, options."""
-    common = RETAIN if OBJECTIVES[name].role == "forget" else [{}]
+    common: list[dict[str, Any]] = RETAIN if OBJECTIVES[name].role == "forget" else [{}]
     return [*common, *VARIANTS.get(name, [])]
 
 
