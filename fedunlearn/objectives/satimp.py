@@ -13,10 +13,10 @@ from fedunlearn.settings import settings
 @OBJECTIVES.register("satimp")
 @settings
 class SatImp(ForgetObjective):
-    """Gradient ascent that weighs tokens by ``p ** beta1 * (1 - p) ** beta2``.
+    """Gradient ascent that spares tokens already gone and tokens that are near certain.
 
-    ``E sum_k w_k log p(y_k)``: little for tokens already gone, little for those held for
-    certain. The weights take no gradient.
+    ``E sum_k w_k log p(y_k)`` with ``w_k = p ** beta1 * (1 - p) ** beta2``, p of the token. The
+    weights take no gradient.
 
     Attributes:
         beta1: how fast forgotten tokens lose weight, >= 0; 5 in open-unlearning.

@@ -14,7 +14,7 @@ from fedunlearn.settings import settings
 @OBJECTIVES.register("simnpo")
 @settings
 class SimNPO(ForgetObjective):
-    """NPO without a reference model: the mean log-probability of the answer's tokens goes down.
+    """NPO without a reference model, on the mean log-probability of the answer's tokens.
 
     ``-2 / beta * E log sigmoid(-beta / |y| log p(y | x) - gamma)``. With 4 tokens, log p = -8,
     beta = 2.5 and gamma = 0 it is 0.00537; with gamma = 1 it is 0.0145.

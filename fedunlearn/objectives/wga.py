@@ -12,9 +12,9 @@ from fedunlearn.settings import settings
 @OBJECTIVES.register("wga")
 @settings
 class WGA(ForgetObjective):
-    """Gradient ascent that weighs tokens by ``p ** beta``, so that forgotten ones rest.
+    """Gradient ascent that spares tokens already gone.
 
-    ``E sum_k w_k log p(y_k)``; the weights take no gradient. At beta = 0 it is gradient ascent.
+    ``E sum_k w_k log p(y_k)`` with ``w_k = p ** beta``, p of the token; the weights take no gradient. At beta = 0 it is gradient ascent.
 
     Attributes:
         beta: how fast forgotten tokens lose weight, >= 0; 1 in open-unlearning.
