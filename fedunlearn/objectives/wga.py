@@ -14,7 +14,8 @@ from fedunlearn.settings import settings
 class WGA(ForgetObjective):
     """Gradient ascent that spares tokens already gone.
 
-    ``E sum_k w_k log p(y_k)`` with ``w_k = p ** beta``, p of the token; the weights take no gradient. At beta = 0 it is gradient ascent.
+    ``E sum_k w_k log p(y_k)`` with ``w_k = p ** beta``, p of the token; the weights take no
+    gradient. At beta = 0 it is gradient ascent.
 
     Attributes:
         beta: how fast forgotten tokens lose weight, >= 0; 1 in open-unlearning.
