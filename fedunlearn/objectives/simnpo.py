@@ -20,8 +20,8 @@ class SimNPO(ForgetObjective):
     beta = 2.5 and gamma = 0 it is 0.00537; with gamma = 1 it is 0.0145.
 
     Attributes:
-        beta: 4.5 in open-unlearning's setting, after SimNPO's own code for TOFU.
-        gamma: margin, >= 0; 0 in both.
+        beta: sharpness; 4.5 in open-unlearning.
+        gamma: margin, >= 0; 0 in open-unlearning, which calls it delta.
         margin: where it stands: ``outside`` of beta's bracket as in eq. 107, or ``inside``,
             ``beta (-log p / |y| - gamma)``, as in open-unlearning (0.0631 in the example).
     """
