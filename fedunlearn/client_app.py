@@ -1,8 +1,9 @@
 """Composition root of a client: a Flower ClientApp with two thin handlers.
 
 Who the node is comes from the node. In a deployment its ``--node-config`` has ``client-id``,
-``role``, ``domain`` and ``data``; in a simulation, where nodes only have a number, that number
-picks an entry of the run's ``clients``. Whatever goes wrong is sent back as a ``failure`` record
+``role``, ``domain`` and ``data``, and where its objective reads them ``retain-data`` and
+``refusals``; in a simulation, where nodes only have a number, that number picks an entry of the
+run's ``clients``. Whatever goes wrong is sent back as a ``failure`` record
 that names the client, so that the server need not read stack traces.
 """
 
@@ -32,6 +33,7 @@ ConfigSource = Callable[[Context], RunConfig]
 Work = Callable[[UnlearnClient, RecordDict], RecordDict]
 
 NODE_KEYS = ("client-id", "role", "domain", "data")
+OPTIONAL_NODE_KEYS = ("retain-data", "refusals")
 PARTITION_KEY = "partition-id"
 GRACE_S = 5.0  # a client gives up a little after the server stopped waiting for it
 
@@ -52,7 +54,12 @@ def node_identity(context: Context, config: RunConfig) -> ClientIdentity:
     """
     given = {key: str(context.node_config.get(key, "")) for key in NODE_KEYS}
     if any(given.values()) or PARTITION_KEY not in context.node_config:
-        return _deployed_identity(given)
+        retain_data, refusals = map(context.node_config.get, OPTIONAL_NODE_KEYS)
+        return replace(
+            _deployed_identity(given),
+            retain_data=_node_data(str(retain_data), "retain-data") if retain_data else None,
+            refusals=str(refusals) if refusals else None,
+        )
     partition = int(context.node_config[PARTITION_KEY])
     if partition >= len(config.clients):
         raise ConfigError(
@@ -80,11 +87,14 @@ def _deployed_identity(given: dict[str, str]) -> ClientIdentity:
         raise ConfigError(faults)
     role = next(role for role in ROLES if role == given["role"])
     return ClientIdentity(
-        id=given["client-id"], role=role, domain=given["domain"], data=_node_data(given["data"])
+        id=given["client-id"],
+        role=role,
+        domain=given["domain"],
+        data=_node_data(given["data"], "data"),
     )
 
 
-def _node_data(text: str) -> DataSpec:
+def _node_data(text: str, key: str) -> DataSpec:
     """A path; or, in braces, a data source and its settings as JSON.
 
     Raises:
@@ -96,7 +106,7 @@ def _node_data(text: str) -> DataSpec:
         spec: dict[str, object] = json.loads(text)
         build_source(spec)
     except (ValueError, InputError) as fault:
-        raise ConfigError([f"node-config: data: {fault}"]) from None
+        raise ConfigError([f"node-config: {key}: {fault}"]) from None
     return spec
 
 

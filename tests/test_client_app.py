@@ -22,6 +22,12 @@ def test_a_deployed_node_says_itself_who_it_is(tmp_path: Path) -> None:
     assert node_identity(node, config) == ClientIdentity(
         id="h-1", role="retain", domain="law", data="/d.jsonl"
     )
+    more = context(
+        client_id="h-2", role="forget", domain="law", data="/d", retain_data="/k", refusals="/r"
+    )
+    assert node_identity(more, config) == ClientIdentity(
+        id="h-2", role="forget", domain="law", data="/d", retain_data="/k", refusals="/r"
+    )
 
 
 def test_a_simulated_node_is_the_client_with_its_number(tmp_path: Path) -> None:

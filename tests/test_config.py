@@ -140,7 +140,21 @@ FAULTS = [
     ("forget.objective.name=npoo", "forget.objective.name: unknown objective 'npoo'; did you me"),
     ("merges.firm.method=frim", "merges.firm.method: unknown merge method 'frim'; did you mean"),
     ("forget.objective.name=retain_nll", "'retain_nll' is an objective for retain clients"),
-    ("forget.objective={beta: 1}", "forget.objective.name: required; one of grad_ascent"),
+    ("forget.objective={beta: 1}", "forget.objective.name: required; one of dpo, grad_ascent"),
+    (
+        "forget.objective={name: grad_diff}",
+        "clients.0.retain_data: the objective has a retain term",
+    ),
+    ("forget.objective={name: grad_diff, retain_term: null}", "without a retain term grad_diff is"),
+    ("forget.objective.retain_weight=2", "forget.objective: retain_weight and retain_reduction do"),
+    ("forget.objective.retain_term=hidden", "forget.objective: retain_term hidden is for objec"),
+    ("forget.objective.retain_term=nl", "forget.objective.retain_term: expected"),
+    ("clients.0.retain_data=/nope", "clients.0.retain_data: its objective has no retain term"),
+    ("clients.0.retain_data=/nope", "clients.0.retain_data: data file /nope does not exist"),
+    ("clients.3.retain_data=/nope", "a retain client keeps its data; leave the file out"),
+    ("clients.0.refusals=/nope", "clients.0.refusals: its objective prefers no answer"),
+    ("clients.0.refusals=/nope", "clients.0.refusals: file of refusals /nope does not exist"),
+    ("forget.diverged_at_loss=0", "forget: diverged_at_loss must be > 0 or null, got 0"),
     ("forget.objective.beta=-1", "forget.objective: beta must be > 0, got -1.0"),
     ("clients.0.role=forgot", "clients.0.role: expected 'forget' or 'retain', got 'forgot'; did"),
     ("clients.1.id=brewing-0", "clients: id 'brewing-0' is used by 2 clients"),
@@ -192,6 +206,24 @@ def test_a_fault_is_named_with_key_and_remedy(
     faults = faults_of(config_file, override)
     assert any(expected in fault for fault in faults), faults
     assert not any("validation error" in fault or "pydantic" in fault for fault in faults)
+
+
+def test_files_of_a_client_fit_its_objective(config_file: Path, world: Path) -> None:
+    kept = world / "data/retain/geography.jsonl"
+    config = load_config(config_file)
+    places = [place for place, one in enumerate(config.clients) if one.role == "forget"]
+    own = [f"clients.{place}.retain_data={kept}" for place in places]
+    for objective in ("{name: grad_diff}", "{name: npo, retain_term: kl, retain_weight: 0.5}"):
+        assert faults_of(config_file, f"forget.objective={objective}", *own) == []
+
+
+def test_preferred_answers_need_questions(config_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("I don't know.\n", encoding="utf-8")
+    (tmp_path / "text.jsonl").write_text('{"text": "a passage"}\n', encoding="utf-8")
+    dpo = ["forget.objective={name: dpo}", f"clients.0.refusals={tmp_path / 'own.txt'}"]
+    assert faults_of(config_file, *dpo) == []
+    (fault,) = faults_of(config_file, *dpo, f"clients.0.data={tmp_path / 'text.jsonl'}")
+    assert "'question' must be a non-empty string" in fault
 
 
 def test_all_faults_are_listed_at_once(config_file: Path) -> None:

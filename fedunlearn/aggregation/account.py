@@ -11,6 +11,7 @@ from fedunlearn.aggregation.outcome import MergedClient, MergeReport, TensorRepo
 from fedunlearn.aggregation.raw import RawMerge
 from fedunlearn.aggregation.tensor_source import TensorSource
 from fedunlearn.objectives import OBJECTIVES
+from fedunlearn.summary import ClientSummary
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Account:
             yield "no forget client took part: nothing is unlearned"
         if "retain" not in roles:
             yield "no retain client took part: nothing protects what must stay"
+        yield from filter(None, map(_divergence, self.source.summaries))
         if self.raw.method.needs_learnt and (unlearnt := self._unlearnt()):
             yield (
                 f"{self.merge.method} steps back from what forget clients learnt, but "
@@ -100,6 +102,18 @@ class Account:
             and s.meta.objective in OBJECTIVES
             and OBJECTIVES[s.meta.objective].role == "forget"
         ]
+
+
+def _divergence(summary: ClientSummary) -> str | None:
+    """Say that a client's training diverged, and what its update is then."""
+    step = summary.meta.training.get("diverged_at_step")
+    if not isinstance(step, int):
+        return None
+    return (
+        f"training of {summary.meta.role} client {summary.meta.client_id!r} "
+        f"({summary.meta.domain}) diverged at step {step}: its update is the last good one before "
+        "that; lower its learning rate or stop earlier"
+    )
 
 
 def _empty(fishers: Collection[tuple[str, str]]) -> Iterator[str]:

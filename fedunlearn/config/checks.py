@@ -5,6 +5,7 @@ They run on whatever parts of a config are well-formed, so that one bad key hide
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,19 +16,24 @@ from fedunlearn.aggregation import MergeSettings
 from fedunlearn.config.data_entries import partition_faults
 from fedunlearn.config.schema import FederationSettings, SweepSettings
 from fedunlearn.data.reading import (
+    DataSpec,
     is_remote,
     local_path,
     read_choice_set,
     read_question_set,
     read_training_records,
 )
+from fedunlearn.data.refusals import read_refusals
 from fedunlearn.errors import InputError
 from fedunlearn.evaluation import EvaluationSet
 from fedunlearn.models.adapters import LoraSettings, lora_fault
 from fedunlearn.models.loading import ModelSettings, resolve_device
 from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
+from fedunlearn.objectives import Objective
 from fedunlearn.registry import nearest
-from fedunlearn.training.client_job import ClientIdentity
+from fedunlearn.roles import ROLES, Role
+from fedunlearn.training.client_job import ClientIdentity, build_objective, unfit_files
+from fedunlearn.training.loop import TrainingSettings
 from fedunlearn.training.teaching import WorldSettings
 
 T = TypeVar("T")
@@ -43,6 +49,7 @@ class _Parts:
     model: ModelSettings | None
     lora: LoraSettings | None
     clients: dict[int, ClientIdentity]
+    objectives: dict[Role, Objective]
     num_clients: int
     federation: FederationSettings | None
     merges: dict[str, MergeSettings]
@@ -63,6 +70,7 @@ def cross_check(tree: Mapping[str, Any], *, local: bool, fetch: bool = False) ->
     """
     parts = _parts(tree)
     checks = [_name_faults, _world_faults, _client_faults, _set_faults, _merge_faults]
+    checks.append(_objective_faults)
     faults = [fault for check in checks for fault in check(parts)]
     retain = tree.get("retain")
     if isinstance(retain, Mapping) and retain.get("stop_at_loss") is not None:
@@ -90,6 +98,7 @@ def _parts(tree: Mapping[str, Any]) -> _Parts:
         model=_typed(ModelSettings, tree.get("model")),
         lora=_typed(LoraSettings, tree.get("lora")),
         clients=_typed_items(ClientIdentity, clients),
+        objectives=_objectives(tree),
         num_clients=len(clients) if isinstance(clients, list) else 0,
         federation=_typed(FederationSettings, tree.get("federation")),
         merges={
@@ -101,6 +110,15 @@ def _parts(tree: Mapping[str, Any]) -> _Parts:
         sweep=_typed(SweepSettings, tree.get("sweep")),
         listed=tuple(map(str, merges)),
     )
+
+
+def _objectives(tree: Mapping[str, Any]) -> dict[Role, Objective]:
+    found: dict[Role, Objective] = {}
+    for role in ROLES:
+        if (chosen := _typed(TrainingSettings, tree.get(role))) is not None:
+            with suppress(InputError):  # said where hyperparameters are checked
+                found[role] = build_objective(chosen, role)
+    return found
 
 
 def _typed(schema: type[T], value: object) -> T | None:
@@ -161,7 +179,9 @@ def _client_faults(parts: _Parts) -> Iterator[str]:
 def _file_faults(parts: _Parts, *, fetch: bool) -> Iterator[str]:
     readers: list[tuple[str, Any, Callable[[Any], Sequence[object]]]] = []
     for place, client in parts.clients.items():
-        readers.append((f"clients.{place}.data", client.data, read_training_records))
+        readers.append((f"clients.{place}.data", client.data, _reader(parts, client)))
+        readers.append((f"clients.{place}.retain_data", client.retain_data, read_training_records))
+        readers.append((f"clients.{place}.refusals", client.refusals, _read_refusals))
     for place, one in parts.sets.items():
         readers.append((f"evaluation.sets.{place}.data", one.data, read_question_set))
         readers.append((f"evaluation.sets.{place}.choices", one.choices, read_choice_set))
@@ -173,6 +193,23 @@ def _file_faults(parts: _Parts, *, fetch: bool) -> Iterator[str]:
                 read(spec)
         except InputError as fault:
             yield f"{key}: {fault}"
+
+
+def _reader(parts: _Parts, client: ClientIdentity) -> Callable[[DataSpec], Sequence[object]]:
+    """Preferred answers are to questions; every other objective takes passages too."""
+    objective = parts.objectives.get(client.role)
+    return read_question_set if objective and objective.needs_preferred else read_training_records
+
+
+def _read_refusals(path: str) -> Sequence[str]:
+    return read_refusals(Path(path).expanduser())
+
+
+def _objective_faults(parts: _Parts) -> Iterator[str]:
+    for place, client in parts.clients.items():
+        if (objective := parts.objectives.get(client.role)) is not None:
+            for key, text in unfit_files(objective, client):
+                yield f"clients.{place}.{key}: {text}"
 
 
 def _model_faults(parts: _Parts) -> Iterator[str]:

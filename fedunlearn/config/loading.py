@@ -25,6 +25,7 @@ from fedunlearn.registry import nearest
 
 DEFAULT = "firm_demo"
 _SUFFIXES = (".yaml", ".yml")
+_FILE_KEYS = ("data", "choices", "retain_data", "refusals")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -189,7 +190,7 @@ def _absolute_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
             row for row in (listed if isinstance(listed, list) else []) if isinstance(row, dict)
         ]
         for row in rows:
-            for key in ("data", "choices"):
+            for key in _FILE_KEYS:
                 places.append((row[key], "path") if isinstance(row.get(key), dict) else (row, key))
     if _is_local(model.get("path"), folder):
         places.append((model, "path"))

@@ -1,7 +1,8 @@
 """Reading what users bring: JSONL files of questions, passages and multiple-choice questions.
 
 One JSON object a line, UTF-8. A training or evaluation record is either
-``{"question": ..., "answer": ...}`` or ``{"text": ...}``; a multiple-choice record is
+``{"question": ..., "answer": ...}`` or ``{"text": ...}``; a question may have a
+``"preferred_answer"``, what should be said instead of the answer. A multiple-choice record is
 ``{"question": ..., "choices": [...], "answer_index": 0}``. Other keys are kept out of the way.
 Every fault names the file and the line.
 """
@@ -19,10 +20,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Question:
-    """A question and its answer; the loss is on the answer."""
+    """A question and its answer; the loss is on the answer.
+
+    ``preferred_answer`` is what should be said instead, e.g. that one does not know; ``None``
+    leaves that to whoever needs one.
+    """
 
     question: str
     answer: str
+    preferred_answer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,8 @@ def is_text(value: str) -> bool:
 
 
 def _question(row: dict[str, object]) -> Question:
-    return Question(_text(row, "question"), _text(row, "answer"))
+    preferred = _text(row, "preferred_answer") if "preferred_answer" in row else None
+    return Question(_text(row, "question"), _text(row, "answer"), preferred)
 
 
 def _record(row: dict[str, object]) -> Record:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from peft.tuners.lora import LoraLayer
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -106,6 +107,46 @@ def attached(base: PreTrainedModel, lora: LoraSettings, *, seed: int) -> Iterato
             base.requires_grad_(False).train(False)
             if hasattr(base, "peft_config"):
                 del base.peft_config
+
+
+@contextmanager
+def without_trained_adapter(model: torch.nn.Module) -> Iterator[None]:
+    """Turn ``model`` into the one training started from, for the length of the block.
+
+    The adapter under training, told by its requiring a gradient, adds nothing; any other stays
+    on. Dropout is off. Scalings and modes are as they were afterwards, and no weight is copied.
+
+    Raises:
+        ValueError: no adapter is under training, so that there is nothing to switch off.
+    """
+    trained = [
+        (layer.scaling, name)
+        for layer in model.modules()
+        if isinstance(layer, LoraLayer)
+        for name in _trained(layer)
+    ]
+    if not trained:
+        raise ValueError("no LoRA adapter is under training, so its starting model is unknown")
+    before = [scaling[name] for scaling, name in trained]
+    was_training = model.training
+    model.eval()
+    try:
+        for scaling, name in trained:
+            scaling[name] = 0.0
+        yield
+    finally:
+        for (scaling, name), value in zip(trained, before, strict=True):
+            scaling[name] = value
+        model.train(was_training)
+
+
+def _trained(layer: torch.nn.Module) -> set[str]:
+    """Names of the adapters of one layer that require a gradient."""
+    return {
+        key.split(".")[1]
+        for key, weight in layer.named_parameters()
+        if key.startswith("lora_") and weight.requires_grad
+    }
 
 
 def lora_fault(folder: Path, lora: LoraSettings) -> str | None:

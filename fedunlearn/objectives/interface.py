@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Optional
 
 import torch
 from torch import Tensor
 
+from fedunlearn.objectives.reduction import Counts, Reduction, count
 from fedunlearn.registry import Registry
 from fedunlearn.roles import Role
 
@@ -20,16 +21,55 @@ class ObjectiveInputs:
         labels: (B, T) int64, -100 where there is no target.
         reference_log_probs: (B,) float32, summed log-probabilities of each answer under the
             model the client started from; ``None`` unless the objective asks for it.
-        hidden: (B, S, H) float32, output of the objective's ``hidden_layer``; ``None`` unless
-            it names one.
-        hidden_mask: (B, S) bool, true on real tokens.
+        hidden: (B, S, H) float32 with S = T + 1, output of the objective's ``hidden_layer``;
+            ``None`` unless it names one.
+        token_mask: (B, S) bool, true on real tokens.
+        reference_logits: (B, T, V) float32, those of the starting model, without a gradient;
+            ``None`` unless the objective asks for them.
+        reference_hidden: (B, S, H) float32, likewise.
+        preferred: the pass over the preferred answers to the same B questions; ``None`` unless
+            the objective asks for them.
+        retain: the pass over a batch of records to keep; ``None`` unless the objective asks.
+        counts: denominators of the optimiser step this batch is a part of; ``None``: it is all
+            of it.
     """
 
     logits: Tensor
     labels: Tensor
     reference_log_probs: Tensor | None = None
     hidden: Tensor | None = None
-    hidden_mask: Tensor | None = None
+    token_mask: Tensor | None = None
+    reference_logits: Tensor | None = None
+    reference_hidden: Tensor | None = None
+    preferred: Optional["ObjectiveInputs"] = None
+    retain: Optional["ObjectiveInputs"] = None
+    counts: Counts | None = None
+
+    @property
+    def denominators(self) -> Counts:
+        """Counts of the whole step."""
+        return self.counts or count(self.labels, self.token_mask)
+
+    def reduce(self, token_values: Tensor, reduction: Reduction) -> Tensor:
+        """Sum (B, T) values of target tokens and divide by the step's sequences or targets."""
+        counts = self.denominators
+        return token_values.sum() / (
+            counts.sequences if reduction == "sequence" else counts.targets
+        )
+
+    def mean_over_sequences(self, values: Tensor) -> Tensor:
+        """Sum (B,) values and divide by the step's sequences."""
+        return values.sum() / self.denominators.sequences
+
+    def reference(self, name: str) -> Tensor:
+        """The starting model's summed log-probabilities, (B,).
+
+        Raises:
+            ValueError: they are missing; the text names the objective.
+        """
+        if self.reference_log_probs is None:
+            raise ValueError(f"{name} needs the starting model's log-probabilities")
+        return self.reference_log_probs
 
 
 class Objective(ABC):
@@ -40,6 +80,19 @@ class Objective(ABC):
 
     role: ClassVar[Role] = "forget"
     needs_reference: ClassVar[bool] = False
+    """Whether it reads summed log-probabilities of the starting model."""
+    needs_preferred: ClassVar[bool] = False
+    """Whether it reads a second pass, over preferred answers."""
+
+    @property
+    def needs_retain(self) -> bool:
+        """Whether it reads a pass over records that a forget client keeps."""
+        return False
+
+    @property
+    def teaches(self) -> frozenset[Role]:
+        """Passes on which it reads the starting model's logits or hidden states."""
+        return frozenset()
 
     @property
     def hidden_layer(self) -> int | None:
@@ -56,7 +109,7 @@ class Objective(ABC):
 
     @abstractmethod
     def __call__(self, inputs: ObjectiveInputs) -> Tensor:
-        """Return the scalar loss to minimise, float32."""
+        """Return this batch's part of the step's loss, a float32 scalar to minimise."""
 
 
 OBJECTIVES: Registry[Objective] = Registry("objective")

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from fedunlearn.objectives.interface import OBJECTIVES, Objective, ObjectiveInputs
-from fedunlearn.objectives.likelihood import mean_token_loss
+from fedunlearn.objectives.likelihood import token_log_probs
 from fedunlearn.settings import settings
 
 
@@ -15,5 +15,5 @@ class RetainNLL(Objective):
     role = "retain"
 
     def __call__(self, inputs: ObjectiveInputs) -> Tensor:
-        """Mean loss over the batch's target tokens."""
-        return mean_token_loss(inputs.logits, inputs.labels)
+        """Mean loss over the target tokens; scalar float32."""
+        return inputs.reduce(-token_log_probs(inputs.logits, inputs.labels), "token")

@@ -1,12 +1,15 @@
 """What one client does in a FIRM round, without any Flower: train, estimate Fisher, sum up."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from fedunlearn.data.encoding import Example, encode_record
 from fedunlearn.data.reading import DataSpec, read_training_records
+from fedunlearn.data.refusals import REFUSALS, read_refusals, with_preferred_answers
 from fedunlearn.errors import FedUnlearnError, InputError, RunError
 from fedunlearn.models.adapters import (
     Adapter,
@@ -39,12 +42,18 @@ class ClientIdentity:
         role: whether the data must go or stay.
         domain: what the data is about; forget clients of one domain are pooled.
         data: path of a file, or a data source and its settings; read on the node only.
+        retain_data: records that a forget client keeps, for objectives with a retain term;
+            likewise.
+        refusals: text file of preferred answers, one a line, for objectives that need them, read
+            on the node only. ``None`` takes those of the package.
     """
 
     id: str
     role: Role
     domain: str
     data: DataSpec
+    retain_data: DataSpec | None = None
+    refusals: str | None = None
 
 
 @settings
@@ -97,6 +106,35 @@ def build_objective(chosen: TrainingSettings, role: Role) -> Objective:
     return objective
 
 
+def unfit_files(objective: Objective, identity: ClientIdentity) -> Iterator[tuple[str, str]]:
+    """Say which of a client's files its objective misses or has no use for, key by key."""
+    if objective.needs_retain and identity.retain_data is None:
+        yield (
+            "retain_data",
+            "the objective has a retain term, so the client needs records of its own that it "
+            "keeps; name a JSONL file, or leave out forget.objective.retain_term",
+        )
+    if not objective.needs_retain and identity.retain_data is not None:
+        remedy = (
+            "set forget.objective.retain_term, or leave the file out"
+            if identity.role == "forget"
+            else "a retain client keeps its data; leave the file out"
+        )
+        yield "retain_data", f"its objective has no retain term to use it in; {remedy}"
+    if not objective.needs_preferred and identity.refusals is not None:
+        yield "refusals", "its objective prefers no answer to another, as dpo does; leave it out"
+
+
+def refuse_unfit_files(objective: Objective, identity: ClientIdentity) -> None:
+    """Check the client's files against its objective.
+
+    Raises:
+        InputError: one is missing or of no use; the text names the key.
+    """
+    if faults := [f"{key}: {text}" for key, text in unfit_files(objective, identity)]:
+        raise InputError("; ".join(faults))
+
+
 def run_client_job(
     base: LoadedModel,
     identity: ClientIdentity,
@@ -111,14 +149,15 @@ def run_client_job(
     copy, base and copy take turns in memory: the copy is freed before the base is loaded back.
 
     Raises:
-        DataError: the client's data file is missing or malformed.
-        InputError: the objective or the adapter does not fit.
-        RunError: training diverged, the adapter did not learn, or the base model was left
-            changed; the text names the client.
+        DataError: a data file of the client's is missing or malformed.
+        InputError: the objective, its files or the adapter do not fit.
+        RunError: training diverged before it learned anything, the adapter did not learn, or the
+            base model was left changed; the text names the client.
     """
     chosen = instructions.training(identity.role)
     try:
-        examples = _encode(base, identity, chosen.max_length)
+        refuse_unfit_files(build_objective(chosen, identity.role), identity)
+        examples = _encode(base, identity.data, chosen.max_length)
         with training_copy(base) as trained, footprint(trained.device) as training:
             adapter, names, facts = _train_adapter(
                 trained, identity, instructions, examples=examples, progress=progress
@@ -126,7 +165,7 @@ def run_client_job(
         _refuse_zero(adapter)
         longest = instructions.fisher.max_length
         if longest != chosen.max_length:
-            examples = _encode(base, identity, longest)
+            examples = _encode(base, identity.data, longest)
         _refuse_other_weights(base)
         with footprint(base.device) as estimation:
             fisher = estimate_fisher(base.model, examples, names, chosen=instructions.fisher)
@@ -152,9 +191,19 @@ class _Done:
     estimation: Footprint
 
 
-def _encode(base: LoadedModel, identity: ClientIdentity, max_length: int) -> list[Example]:
-    records = read_training_records(identity.data)
+def _encode(base: LoadedModel, data: DataSpec, max_length: int) -> list[Example]:
+    records = read_training_records(data)
     return [encode_record(base.tokenizer, record, max_length=max_length) for record in records]
+
+
+def _preferred(
+    base: LoadedModel, identity: ClientIdentity, max_length: int, *, draws: torch.Generator
+) -> list[Example]:
+    records = read_training_records(identity.data)
+    own = identity.refusals
+    refusals = REFUSALS if own is None else read_refusals(Path(own).expanduser())
+    preferred = with_preferred_answers(records, refusals, generator=draws)
+    return [encode_record(base.tokenizer, record, max_length=max_length) for record in preferred]
 
 
 def _train_adapter(
@@ -172,6 +221,12 @@ def _train_adapter(
     objective = objective.bind(
         generator(instructions.seed, "objective", *key), base.model.config.hidden_size
     )
+    preferred, retain = list[Example](), list[Example]()
+    if objective.needs_preferred:
+        draws = generator(instructions.seed, *names, "refusals")
+        preferred = _preferred(base, identity, chosen.max_length, draws=draws)
+    if objective.needs_retain and identity.retain_data is not None:
+        retain = _encode(base, identity.retain_data, chosen.max_length)
     with attached(
         base.model, instructions.lora, seed=derive(instructions.seed, *names, "adapter")
     ) as adapted:
@@ -182,6 +237,8 @@ def _train_adapter(
             chosen=chosen,
             pad_id=base.tokenizer.pad_token_id or 0,
             generator=generator(instructions.seed, *names, "order"),
+            preferred=preferred,
+            retain=retain,
             progress=progress,
         )
         return read_adapter(adapted), adapted_parameters(adapted), facts

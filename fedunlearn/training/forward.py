@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fedunlearn.data.encoding import Batch
-from fedunlearn.objectives import Objective, ObjectiveInputs
+from fedunlearn.models.adapters import without_trained_adapter
+from fedunlearn.objectives import Counts, Objective, ObjectiveInputs
 
 
 def aligned_logits(model: torch.nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -23,20 +24,46 @@ def objective_inputs(
     objective: Objective,
     *,
     reference_log_probs: Tensor | None = None,
+    counts: Counts | None = None,
+    with_reference: bool = False,
 ) -> ObjectiveInputs:
-    """Run the model and gather what ``objective`` asks for, hidden states included."""
-    if objective.hidden_layer is None:
-        logits, labels = aligned_logits(model, batch)
-        return ObjectiveInputs(logits, labels, reference_log_probs)
-    with _captured(model, objective.hidden_layer) as captured:
-        logits, labels = aligned_logits(model, batch)
+    """Run the model and gather what ``objective`` asks for, hidden states included.
+
+    Args:
+        model: with the adapter under training on it.
+        batch: on the model's device.
+        objective: says which hidden states are wanted, if any.
+        reference_log_probs: (B,), handed on.
+        counts: of the step the batch is a part of, handed on.
+        with_reference: run the starting model too, which is ``model`` with its adapter off,
+            without a gradient; a second forward pass, but no second model.
+    """
+    reference_logits = reference_hidden = None
+    if with_reference:
+        with torch.no_grad(), without_trained_adapter(model):
+            reference_logits, _, reference_hidden = _observed(model, batch, objective.hidden_layer)
+    logits, labels, hidden = _observed(model, batch, objective.hidden_layer)
     return ObjectiveInputs(
         logits,
         labels,
         reference_log_probs,
-        hidden=captured[0].float(),
-        hidden_mask=batch.attention_mask.bool(),
+        hidden=hidden,
+        token_mask=batch.attention_mask.bool(),
+        reference_logits=reference_logits,
+        reference_hidden=reference_hidden,
+        counts=counts,
     )
+
+
+def _observed(
+    model: torch.nn.Module, batch: Batch, layer: int | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Logits, labels, and the output of a block where one is named."""
+    if layer is None:
+        return *aligned_logits(model, batch), None
+    with _captured(model, layer) as captured:
+        logits, labels = aligned_logits(model, batch)
+    return logits, labels, captured[0].float()
 
 
 def decoder_block(model: torch.nn.Module, index: int) -> torch.nn.Module:

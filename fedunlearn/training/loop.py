@@ -1,21 +1,20 @@
 """The training loop of a client: one objective, one adapter, one seed."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 from transformers import get_scheduler
 
-from fedunlearn.data.encoding import Batch, Example, collate
-from fedunlearn.errors import RunError
+from fedunlearn.data.encoding import Example
 from fedunlearn.objectives import Objective
-from fedunlearn.objectives.likelihood import mean_token_loss, sequence_log_probs
 from fedunlearn.progress import Progress
 from fedunlearn.settings import settings
-from fedunlearn.training.forward import aligned_logits, objective_inputs
+from fedunlearn.training.batches import Step, TrainingData
+from fedunlearn.training.divergence import Guard
+from fedunlearn.training.learner import Learner, StepLosses
 
 
 @settings
@@ -27,9 +26,8 @@ class TrainingSettings:
         learning_rate: peak rate of AdamW.
         epochs: passes over the client's data, at most.
         batch_size: sequences a forward pass.
-        gradient_accumulation: forward passes an optimiser step. Each weighs as much as it has
-            sequences, so a loss that is a mean over tokens equals that of one large batch only
-            where the answers are equally long.
+        gradient_accumulation: forward passes an optimiser step. Each divides its sums by the
+            sequences or tokens of the whole step, so they add up to one large batch.
         warmup_ratio: share of the steps over which the rate rises from 0.
         schedule: of the rate after the warm-up.
         weight_decay: of AdamW, on the adapter's weights.
@@ -37,6 +35,11 @@ class TrainingSettings:
         max_length: tokens a sequence is truncated to.
         stop_at_loss: a forget client ends with the first epoch whose mean loss on its answers,
             in nats per token, is at least this: what it holds is gone. ``None`` never stops.
+        diverged_at_loss: training has diverged once the mean loss of a step on the client's
+            data, or on what a forget client keeps, in nats per token, is above this, or is not
+            finite. The last good adapter is kept, and the summary says so. 50 is four times
+            the loss of a uniform guess among 260,000 tokens. ``None``: only a loss that is not
+            finite counts.
     """
 
     objective: dict[str, Any]
@@ -50,6 +53,7 @@ class TrainingSettings:
     max_grad_norm: float = 1.0
     max_length: int = 512
     stop_at_loss: float | None = None
+    diverged_at_loss: float | None = 50.0
 
     def __post_init__(self) -> None:
         counts = (self.epochs, self.batch_size, self.gradient_accumulation)
@@ -61,6 +65,8 @@ class TrainingSettings:
             raise ValueError(f"weight_decay must be >= 0, got {self.weight_decay}")
         if self.stop_at_loss is not None and self.stop_at_loss <= 0:
             raise ValueError(f"stop_at_loss must be > 0 or null, got {self.stop_at_loss}")
+        if self.diverged_at_loss is not None and self.diverged_at_loss <= 0:
+            raise ValueError(f"diverged_at_loss must be > 0 or null, got {self.diverged_at_loss}")
         if not 0 <= self.warmup_ratio < 1:
             raise ValueError(f"warmup_ratio must be in [0, 1), got {self.warmup_ratio}")
 
@@ -70,12 +76,15 @@ class TrainingFacts:
     """What happened while training.
 
     Attributes:
-        steps: optimiser steps taken.
+        steps: optimiser steps that made the adapter.
         epochs: epochs begun.
         first_loss: the objective's mean over the first epoch.
         last_loss: the objective's mean over the last epoch.
         answer_loss: mean loss on the answers over the last epoch, nats per token.
         stopped_early: ``stop_at_loss`` was reached.
+        diverged_at_step: step whose loss was not finite or out of bounds, counted from 1; the
+            adapter is the one whose loss was last seen to be good, and the means above leave
+            the bad loss out. ``None``: training did not diverge.
     """
 
     steps: int
@@ -84,6 +93,7 @@ class TrainingFacts:
     last_loss: float
     answer_loss: float
     stopped_early: bool
+    diverged_at_step: int | None = None
 
 
 def train(
@@ -94,6 +104,8 @@ def train(
     chosen: TrainingSettings,
     pad_id: int,
     generator: torch.Generator,
+    preferred: Sequence[Example] = (),
+    retain: Sequence[Example] = (),
     progress: Progress | None = None,
 ) -> TrainingFacts:
     """Train the parameters of ``model`` that require a gradient.
@@ -105,32 +117,59 @@ def train(
         chosen: rates, sizes and when to stop.
         pad_id: token id that fills short rows.
         generator: draws the order of the examples.
+        preferred: the preferred answer to each example, where the objective reads them.
+        retain: records a forget client keeps, where the objective reads them.
         progress: called after every optimiser step with (steps done, steps at most).
 
     Raises:
-        RunError: the loss is not finite; the text says at which step.
+        RunError: training diverged before any step was seen to be good; the text says at which
+            step.
+        ValueError: the objective reads preferred answers or retained records, and has none.
     """
-    data = _Data(examples, chosen, pad_id, device=next(model.parameters()).device)
-    total = data.steps_an_epoch * chosen.epochs
-    optimizer = _Optimizer(model, chosen, total)
-    learner = _Learner(model, objective, _reference_log_probs(model, objective, data))
+    _check_passes(objective, examples, preferred=preferred, retain=retain)
+    device = next(model.parameters()).device
+    data = TrainingData(examples, preferred, retain, chosen, pad_id, device)
+    optimizer = _Optimizer(model, chosen, data.steps_an_epoch * chosen.epochs)
+    run = _Run(
+        data,
+        Learner(model, objective, data),
+        optimizer,
+        Guard(optimizer.trainable, chosen.diverged_at_loss, chosen.learning_rate),
+        progress,
+    )
     model.train()
     epochs: list[_Means] = []
-    while len(epochs) < chosen.epochs and not _gone(epochs, chosen):
+    for steps in islice(data.epochs(generator), chosen.epochs):
         epochs.append(_Means())
-        for step in data.steps(generator):
-            learner.learn(data.batches(step), len(step), epochs[-1])
-            optimizer.step(epochs[-1].loss)
-            if progress is not None:
-                progress(optimizer.steps, total)
+        if not run.epoch(steps, epochs[-1]) or _gone(epochs, chosen):
+            break
+    run.finish()
+    seen = [epoch for epoch in epochs if epoch.count]
     return TrainingFacts(
-        steps=optimizer.steps,
+        steps=optimizer.steps - run.guard.undone,
         epochs=len(epochs),
-        first_loss=epochs[0].loss,
-        last_loss=epochs[-1].loss,
-        answer_loss=epochs[-1].answer_loss,
-        stopped_early=_gone(epochs, chosen),
+        first_loss=seen[0].loss,
+        last_loss=seen[-1].loss,
+        answer_loss=seen[-1].answer_loss,
+        stopped_early=run.guard.diverged_at_step is None and _gone(seen, chosen),
+        diverged_at_step=run.guard.diverged_at_step,
     )
+
+
+def _check_passes(
+    objective: Objective,
+    examples: Sequence[Example],
+    *,
+    preferred: Sequence[Example],
+    retain: Sequence[Example],
+) -> None:
+    if objective.needs_preferred and len(preferred) != len(examples):
+        raise ValueError(
+            f"the objective needs a preferred answer to each of {len(examples)} examples, got "
+            f"{len(preferred)}"
+        )
+    if objective.needs_retain and not retain:
+        raise ValueError("the objective has a retain term, but there are no retained records")
 
 
 class _Means:
@@ -138,20 +177,20 @@ class _Means:
 
     def __init__(self) -> None:
         self._loss = self._answer_loss = 0.0
-        self._count = 0
+        self.count = 0
 
-    def add(self, loss: float, answer_loss: float, count: int) -> None:
-        self._loss += loss * count
-        self._answer_loss += answer_loss * count
-        self._count += count
+    def add(self, losses: StepLosses, count: int) -> None:
+        self._loss += losses.loss * count
+        self._answer_loss += losses.answer * count
+        self.count += count
 
     @property
     def loss(self) -> float:
-        return self._loss / self._count
+        return self._loss / self.count
 
     @property
     def answer_loss(self) -> float:
-        return self._answer_loss / self._count
+        return self._answer_loss / self.count
 
 
 def _gone(epochs: Sequence[_Means], chosen: TrainingSettings) -> bool:
@@ -161,49 +200,16 @@ def _gone(epochs: Sequence[_Means], chosen: TrainingSettings) -> bool:
     return epochs[-1].answer_loss >= chosen.stop_at_loss
 
 
-@dataclass(frozen=True)
-class _Data:
-    """The examples, cut into optimiser steps and forward passes."""
-
-    examples: Sequence[Example]
-    chosen: TrainingSettings
-    pad_id: int
-    device: torch.device
-
-    @property
-    def steps_an_epoch(self) -> int:
-        return math.ceil(len(self.examples) / self._step_size)
-
-    @property
-    def _step_size(self) -> int:
-        return self.chosen.batch_size * self.chosen.gradient_accumulation
-
-    def steps(self, generator: torch.Generator) -> Iterator[list[int]]:
-        """Yield the examples of each step of one epoch, in an order drawn anew."""
-        order: list[int] = torch.randperm(len(self.examples), generator=generator).tolist()
-        yield from _parts(order, self._step_size)
-
-    def batches(self, indices: Sequence[int]) -> Iterator[Batch]:
-        """Yield these examples in padded batches."""
-        for part in _parts(indices, self.chosen.batch_size):
-            batch = collate([self.examples[i] for i in part], pad_id=self.pad_id, indices=part)
-            yield batch.to(self.device)
-
-
-def _parts(indices: Sequence[int], size: int) -> Iterator[list[int]]:
-    for start in range(0, len(indices), size):
-        yield list(indices[start : start + size])
-
-
 class _Optimizer:
     """AdamW on what requires a gradient, with its schedule and clipping; counts its steps."""
 
     def __init__(self, model: torch.nn.Module, chosen: TrainingSettings, total: int) -> None:
         self.steps = 0
-        self._chosen = chosen
-        self._trainable = [p for p in model.parameters() if p.requires_grad]
+        self.total = total
+        self.trainable = [p for p in model.parameters() if p.requires_grad]
+        self._max_grad_norm = chosen.max_grad_norm
         self._adamw = torch.optim.AdamW(
-            self._trainable, lr=chosen.learning_rate, weight_decay=chosen.weight_decay
+            self.trainable, lr=chosen.learning_rate, weight_decay=chosen.weight_decay
         )
         self._schedule = get_scheduler(
             # the plain "constant" of transformers has no warm-up
@@ -213,57 +219,48 @@ class _Optimizer:
             num_training_steps=total,
         )
 
-    def step(self, loss: float) -> None:
-        """Follow the gradients at hand, then drop them.
-
-        Raises:
-            RunError: the loss or a gradient is not finite; nothing has moved.
-        """
-        norm = torch.nn.utils.clip_grad_norm_(self._trainable, self._chosen.max_grad_norm)
-        if not (math.isfinite(loss) and bool(norm.isfinite())):
-            raise RunError(
-                f"the loss is not finite at step {self.steps + 1} ({loss}); lower the "
-                f"learning rate ({self._chosen.learning_rate:g}) or stop earlier"
-            )
-        self._adamw.step()
-        self._schedule.step()
+    def step(self) -> bool:
+        """Follow the gradients at hand, then drop them; False where they are not finite."""
+        norm = torch.nn.utils.clip_grad_norm_(self.trainable, self._max_grad_norm)
+        finite = bool(norm.isfinite())
+        if finite:
+            self._adamw.step()
+            self._schedule.step()
+            self.steps += 1
         self._adamw.zero_grad(set_to_none=True)
-        self.steps += 1
+        return finite
 
 
-@dataclass(frozen=True)
-class _Learner:
-    """The forward and backward passes; ``references`` are those of the objective, (N,)."""
+@dataclass
+class _Run:
+    """One training, step by step, until it ends or diverges."""
 
-    model: torch.nn.Module
-    objective: Objective
-    references: Tensor | None
+    data: TrainingData
+    learner: Learner
+    optimizer: _Optimizer
+    guard: Guard
+    progress: Progress | None
+    _last: Step | None = None
 
-    def learn(self, batches: Iterator[Batch], count: int, means: _Means) -> None:
-        """Accumulate the gradient of one step of ``count`` sequences."""
-        for batch in batches:
-            indices = list(batch.indices)
-            reference = None if self.references is None else self.references[indices]
-            inputs = objective_inputs(
-                self.model, batch, self.objective, reference_log_probs=reference
-            )
-            loss = self.objective(inputs)
-            (loss * len(indices) / count).backward()  # type: ignore[no-untyped-call]
-            with torch.no_grad():
-                answer = mean_token_loss(inputs.logits, inputs.labels)
-            means.add(loss.item(), answer.item(), len(indices))
+    def epoch(self, steps: Iterator[Step], means: _Means) -> bool:
+        """Take the steps of one epoch; False where training diverged."""
+        return all(self._step(step, means) for step in steps)
 
+    def _step(self, step: Step, means: _Means) -> bool:
+        number = self.optimizer.steps + 1
+        losses = self.learner.learn(self.data.parts(step))
+        if not self.guard.approves(losses, number):
+            return False
+        means.add(losses, len(step.main))
+        if not self.optimizer.step():
+            return self.guard.gradient_is_not_finite(number)
+        self._last = step
+        if self.progress is not None:
+            self.progress(self.optimizer.steps, self.optimizer.total)
+        return True
 
-@torch.no_grad()
-def _reference_log_probs(
-    model: torch.nn.Module, objective: Objective, data: _Data
-) -> Tensor | None:
-    """Log p(y | x) of every example under the starting model, once; (N,) float32.
-
-    A fresh adapter has B = 0, so the adapted model before its first step is the reference.
-    """
-    if not objective.needs_reference:
-        return None
-    model.eval()
-    batches = data.batches(range(len(data.examples)))
-    return torch.cat([sequence_log_probs(*aligned_logits(model, batch)) for batch in batches])
+    def finish(self) -> None:
+        """Look at what the last step made, which no later step has."""
+        if self.guard.diverged_at_step is None and self._last is not None:
+            losses = self.learner.look(self.data.parts(self._last))
+            self.guard.approves(losses, self.optimizer.steps + 1)

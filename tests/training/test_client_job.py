@@ -1,4 +1,6 @@
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -206,4 +208,63 @@ def test_an_adapter_that_learned_nothing_is_refused(tmp_path: Path) -> None:
 def test_a_wrong_objective_is_explained(objective: dict[str, object], role: str, says: str) -> None:
     with pytest.raises(InputError) as raised:
         build_objective(TrainingSettings(objective=objective), role)  # type: ignore[arg-type]
+    assert says in str(raised.value)
+
+
+def test_a_forget_client_s_own_retained_records_and_refusals_are_read_where_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def watched(
+        model: object, examples: object, objective: object, **rest: object
+    ) -> TrainingFacts:
+        seen.append({"examples": examples, **rest})
+        return train(model, examples, objective, **rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("fedunlearn.training.client_job.train", watched)
+    base, plain = pocket_model(), identity(tmp_path)
+    kept = questions(6)[4:]
+    write_jsonl(
+        tmp_path / "kept.jsonl", [{"question": q.question, "answer": q.answer} for q in kept]
+    )
+    (tmp_path / "own.txt").write_text("No comment.\n", encoding="utf-8")
+    dpo = TrainingSettings(
+        objective={"name": "dpo", "retain_term": "kl"}, learning_rate=1e-2, epochs=1
+    )
+    run_client_job(
+        base,
+        replace(
+            plain,
+            retain_data=str(tmp_path / "kept.jsonl"),
+            refusals=str(tmp_path / "own.txt"),
+        ),
+        instructions(forget=dpo),
+    )
+    (call,) = seen
+    encoded = [encode_record(base.tokenizer, q, max_length=512) for q in kept]
+    assert call["retain"] == encoded
+    refused = [
+        encode_record(base.tokenizer, replace(q, answer="No comment."), max_length=512)
+        for q in questions(4)
+    ]
+    assert call["preferred"] == refused
+
+
+@pytest.mark.parametrize(
+    ("objective", "files", "says"),
+    [
+        ("grad_diff", {}, "retain_data: the objective has a retain term"),
+        ("npo", {"retain_data": "x.jsonl"}, "retain_data: its objective has no retain term"),
+        ("npo", {"refusals": "x.txt"}, "refusals: its objective prefers no answer"),
+        ("dpo", {"refusals": "/gone.txt"}, "file of refusals /gone.txt does not exist"),
+    ],
+)
+def test_files_that_do_not_fit_the_objective_are_refused_on_the_node(
+    objective: str, files: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    chosen = instructions(forget=TrainingSettings(objective={"name": objective}, epochs=1))
+    with pytest.raises(InputError) as raised:
+        run_client_job(pocket_model(), replace(identity(tmp_path), **files), chosen)  # type: ignore[arg-type]
+    assert "forget client 'town-0' (towns)" in str(raised.value)
     assert says in str(raised.value)

@@ -46,9 +46,9 @@ def test_hidden_states_are_the_output_of_the_block_and_pads_do_not_count(layer: 
     torch.testing.assert_close(alone.hidden, captured[0])
     padded = objective_inputs(BASE.model, collate([SHORT, LONG], pad_id=0), rmu)
     assert padded.hidden is not None
-    assert padded.hidden_mask is not None
+    assert padded.token_mask is not None
     length = len(SHORT.input_ids)
-    assert padded.hidden_mask[0].tolist() == [True] * length + [False] * length
+    assert padded.token_mask[0].tolist() == [True] * length + [False] * length
     torch.testing.assert_close(padded.hidden[0, :length], alone.hidden[0], rtol=1e-4, atol=1e-5)  # type: ignore[index]
 
 
