@@ -1,6 +1,8 @@
 """The server's work at the size of the paper's WMDP runs: time, ratio, floor, memory, upload.
 
 ``python benchmarks/server_merge.py FOLDER [--tensors 3] [--rows 4096] [--columns 14336]``
+``python benchmarks/server_merge.py FOLDER --layer`` for one layer's seven projections of a 7B
+model, and what its 32 layers come to.
 
 Six forget clients in two domains and one retain client, rank 16, Fisher in bfloat16; the paper's
 runs adapt three tensors of 4096 x 14336. The same files are merged by fedunlearn and by a
@@ -13,7 +15,7 @@ read the ratios.
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -46,6 +48,18 @@ RANK, ALPHA_LORA, ALPHA, EPS0, GAMMA = 16, 32, 0.1, 1e-8, 1.0
 CLIENTS = [(f"bio-{i}", "forget", "bio") for i in range(3)]
 CLIENTS += [(f"cyber-{i}", "forget", "cyber") for i in range(3)]
 CLIENTS += [("mmlu", "retain", "mmlu")]
+LAYER = {
+    f"model.layers.0.{module}": shape
+    for module, shape in {
+        "self_attn.q_proj": (4096, 4096),
+        "self_attn.k_proj": (1024, 4096),
+        "self_attn.v_proj": (1024, 4096),
+        "self_attn.o_proj": (4096, 4096),
+        "mlp.gate_proj": (14336, 4096),
+        "mlp.up_proj": (14336, 4096),
+        "mlp.down_proj": (4096, 14336),
+    }.items()
+}
 ALSO_RETAIN = ("bio-2", "cyber-2")
 """Taken for retain clients where the projection onto three budgets is timed."""
 
@@ -57,16 +71,19 @@ def main() -> None:
     parser.add_argument("--tensors", type=int, default=3)
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--columns", type=int, default=14336)
+    parser.add_argument("--layer", action="store_true", help="a layer of Mistral 7B instead")
     parser.add_argument("--method", default="firm", help="of the merge; the reference is FIRM's")
     parser.add_argument("--no-reference", action="store_true", help="leave it out")
     chosen = parser.parse_args()
     summaries = chosen.folder / "summaries"
+    shapes = LAYER if chosen.layer else down_projections(chosen)
     if not summaries.exists():
         for client in CLIENTS:
-            save_summary(make_summary(client, chosen), summaries / client[0])
-    print(f"{chosen.tensors} x {chosen.rows} x {chosen.columns}, {torch.get_num_threads()} threads")
+            save_summary(make_summary(client, shapes), summaries / client[0])
+    entries = sum(rows * columns for rows, columns in shapes.values())
+    print(f"{len(shapes)} tensors, {entries:,} entries, {torch.get_num_threads()} threads")
     num_bytes = sum(path.stat().st_size for path in summaries.rglob("*.safetensors"))
-    num_bytes += 4 * chosen.tensors * chosen.rows * chosen.columns
+    num_bytes += 4 * entries
     bandwidth = copy_bandwidth()
     floor = num_bytes / bandwidth
     print(f"files read and written       {num_bytes / 1e9:8.2f} GB")
@@ -97,25 +114,36 @@ def main() -> None:
     whole, small = upload(open_summaries(summaries)[-1])
     print(f"upload, whole Fisher         {whole / 2**20:8.1f} MiB")
     print(f"upload, not pooled           {small / 2**20:8.1f} MiB")
+    if chosen.layer:
+        print(f"32 layers, by that           {32 * merging:8.0f} s a merge")
+        print(f"                             {32 * small / 2**30:8.2f} GiB an upload, not pooled")
 
 
-def make_summary(client: tuple[str, str, str], chosen: argparse.Namespace) -> ClientSummary:
+def down_projections(chosen: argparse.Namespace) -> dict[str, tuple[int, int]]:
+    """Module to shape of the tensors asked for."""
+    layers = range(5, 5 + chosen.tensors)
+    shape = chosen.rows, chosen.columns
+    return {f"model.layers.{layer}.mlp.down_proj": shape for layer in layers}
+
+
+def make_summary(
+    client: tuple[str, str, str], shapes: Mapping[str, tuple[int, int]]
+) -> ClientSummary:
     """One client's upload, random, with the row and column structure that Fishers have."""
     client_id, role, domain = client
     adapter: dict[str, Tensor] = {}
     fisher: dict[str, Tensor] = {}
-    for layer in range(5, 5 + chosen.tensors):
-        module = f"model.layers.{layer}.mlp.down_proj"
-        draw = generator(0, client_id, layer)
+    for module, (rows, columns) in shapes.items():
+        draw = generator(0, client_id, module)
         adapter[f"base_model.model.{module}.lora_A.weight"] = (
-            torch.randn(RANK, chosen.columns, generator=draw) * 0.01
+            torch.randn(RANK, columns, generator=draw) * 0.01
         )
         adapter[f"base_model.model.{module}.lora_B.weight"] = (
-            torch.randn(chosen.rows, RANK, generator=draw) * 0.01
+            torch.randn(rows, RANK, generator=draw) * 0.01
         )
-        entries = torch.rand(chosen.rows, chosen.columns, generator=draw) ** 4
-        entries *= torch.randn(chosen.rows, 1, generator=draw).exp()
-        entries *= torch.randn(1, chosen.columns, generator=draw).exp() * 1e-6
+        entries = torch.rand(rows, columns, generator=draw) ** 4
+        entries *= torch.randn(rows, 1, generator=draw).exp()
+        entries *= torch.randn(1, columns, generator=draw).exp() * 1e-6
         fisher[f"{module}.weight"] = entries.to(torch.bfloat16)
     meta = SummaryMeta(
         client_id=client_id,

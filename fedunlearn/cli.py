@@ -142,6 +142,10 @@ def merge(
     solver: Annotated[
         str, typer.Option(help="newton (exact) or bisection (the paper's).")
     ] = "newton",
+    workers: Annotated[
+        Literal["threads", "ray"],
+        typer.Option(help="Who works: threads of this process, or a Ray cluster."),
+    ] = "threads",
 ) -> None:
     """Merge stored summaries: the server's work, with no Flower and no model."""
     from fedunlearn import commands
@@ -150,6 +154,7 @@ def merge(
         summaries,
         out,
         option or (),
+        workers=workers,
         method=method,
         gamma=gamma,
         alpha=alpha,

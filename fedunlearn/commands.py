@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 from fedunlearn.absence import absentees
-from fedunlearn.aggregation import merge_summaries, parse_epsilon, read_merge, write_merge
+from fedunlearn.aggregation import in_turn, merge_to, parse_epsilon, read_merge
 from fedunlearn.assembly import merge_row
 from fedunlearn.config import (
     builtin_configs,
@@ -24,12 +25,14 @@ from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.models.loading import load_base
 from fedunlearn.objectives import OBJECTIVES
 from fedunlearn.pipeline import CONFIG_FILE, MERGED_FOLDER, finish, prepare, summaries_folder
+from fedunlearn.ray_workers import ray_workers
 from fedunlearn.registry import Registry, nearest
 from fedunlearn.simulation import simulate
 from fedunlearn.summary import open_summaries
 from fedunlearn.tables import Table
 
 Listing = Literal["merges", "objectives", "sources", "configs"]
+Workers = Literal["threads", "ray"]
 ExportForm = Literal["model", "adapter"]
 _REGISTRIES: dict[str, Registry[Any]] = {
     "merges": MERGE_METHODS,
@@ -74,26 +77,29 @@ def check(given: Sequence[str], *, fetch: bool = False) -> None:
     )
 
 
-def merge(summaries: Path, out: Path, options: Sequence[str], **chosen: object) -> None:
+def merge(
+    summaries: Path, out: Path, options: Sequence[str], *, workers: Workers, **chosen: object
+) -> None:
     """Merge stored summaries.
 
     Args:
         summaries: a run's folder, or the folder of summaries itself.
         out: for ``delta.safetensors`` and ``merge.json``.
         options: hyperparameters of the method, ``name=value`` each.
+        workers: ``threads`` of this process, or a ``ray`` cluster; the result is the same.
         **chosen: the other fields of the merge's settings; ``epsilon`` as text.
     """
     chosen["epsilon"] = parse_epsilon(str(chosen["epsilon"]))
     settings = load_merge({**chosen, "options": dict(_pair(text) for text in options)})
     folder = summaries_folder(summaries)
     opened = open_summaries(folder)
-    result = merge_summaries(opened, settings)
-    write_merge(result, out)
+    with ray_workers() if workers == "ray" else nullcontext(in_turn) as spread:
+        report = merge_to(out, opened, settings, spread=spread)
     absent = absentees(folder.parent / EVENTS_FILE, {one.meta.client_id for one in opened})
     notes = [f"{failure}; {failure.consequence}" for failure in absent]
-    for warning in (*notes, *result.report.warnings):
+    for warning in (*notes, *report.warnings):
         stderr().print(f"warning: {warning}", markup=False)
-    row = merge_row(result.report)
+    row = merge_row(report)
     stdout().print(
         f"{row.method}: norm {row.norm:.4g} ({row.raw_norm:.4g} before the projection), "
         f"{row.constrained_tensors} of {row.tensors} tensors constrained\n{out}",

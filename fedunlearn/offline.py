@@ -10,6 +10,7 @@ _DEFAULTS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # client_gpus=0 keeps clients off the GPU
     # Ray prints these whatever its log level; the round reports such clients itself
     "RAY_DEDUP_LOGS_SKIP_REGEX": r"Task ClientAppActor\.|A worker died or was killed",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of what was begun beside a task that failed
     # Threads of PyTorch that wait for one another soon sleep instead of spinning on: on a machine
     # with other work, spinning makes short tensor operations many times slower.
     "GOMP_SPINCOUNT": "10000",

@@ -88,15 +88,14 @@ class Source:
         """Mean task vector, float32, of the inputs' shape, multiplied out for the caller."""
         return self.inputs.mean_update(self.clients)
 
-    @cached_property
+    @property
     def fisher(self) -> Tensor:
-        """Processed Fisher (eq. 3), float32, in [0, 1], zeros where dropped.
+        """Processed Fisher (eq. 3), float32, in [0, 1], zeros where dropped; not to be changed.
 
         Raises:
             SummaryError: a client's Fisher is not there.
         """
-        cut = self.inputs.fisher_cut(self.clients)
-        return cut.apply(self.inputs.pooled_fisher(self.clients))
+        return self.inputs.processed_fisher(self.clients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,12 +170,12 @@ class TensorInputs:
         """Return the update that changes nothing, shape (rows, d_in), float32."""
         return torch.zeros(self.shape)
 
-    @cached_property
+    @property
     def forget_domains(self) -> tuple[Source, ...]:
         """Forget clients pooled per domain, then normalised, then sparsified (eq. 2, 3)."""
         return tuple(Source(name, clients, self) for name, clients in self.groups("forget"))
 
-    @cached_property
+    @property
     def retain_clients(self) -> tuple[Source, ...]:
         """Retain clients, each on its own, normalised, then sparsified (eq. 3)."""
         return tuple(Source(name, clients, self) for name, clients in self.groups("retain"))
@@ -216,6 +215,18 @@ class TensorInputs:
             SummaryError: a client's Fisher is not there.
         """
         return pool([self._fisher_of(client) for client in clients])
+
+    def processed_fisher(self, clients: Sequence[Contribution]) -> Tensor:
+        """Processed Fisher of a group (eq. 3), float32, remembered; not to be changed.
+
+        Raises:
+            SummaryError: a client's Fisher is not there.
+        """
+        key = ("processed", _ids(clients))
+        if key not in self._known:
+            cut = self.fisher_cut(clients)
+            self._known[key] = cut.apply(self.pooled_fisher(clients))
+        return cast(Tensor, self._known[key])
 
     def raw_fisher(self, client: Contribution) -> Tensor:
         """Raw Fisher diagonal of a client, float32.

@@ -51,7 +51,7 @@ def test_a_raw_merge_is_computed_once_a_method_and_alpha(
     for name, one in real.items():
         monkeypatch.setattr(
             MERGE_METHODS[name],
-            "__call__",
+            "on",
             lambda self, inputs, n=name, f=one: calls.append((n, inputs.name)) or f(self, inputs),
         )
     explore(grid(), open_summaries(summaries), ledger(tmp_path / "s", summaries))
