@@ -1,5 +1,6 @@
 """A whole run in the pocket world, without Flower: config file, client jobs, stored summaries."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ def run_clients(
         events.event("client_failed", **vars(failure))
     for client in config.clients:
         if client.id not in lost:
-            summary = run_client_job(base, client, config.instructions())
+            told = replace(config.instructions(), fisher_kept=1.0)  # the first two are pooled
+            summary = run_client_job(base, client, told)
             save_summary(summary, run_dir / "summaries" / client.id)
             events.event("train_reply", client_id=client.id)
 
