@@ -1,6 +1,8 @@
 """The server's work on a real Ray cluster of this machine."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +57,22 @@ def test_a_fault_of_the_work_keeps_its_words(spread: Spread, tmp_path: Path) -> 
     with pytest.raises(InputError, match="at gamma=1e"):
         merge_to(tmp_path / "m", pico_round(), MergeSettings(gamma=1e300), spread=spread)
     assert not (tmp_path / "m").exists()
+
+
+def test_the_command_line_spreads_too(summaries: Path, tmp_path: Path) -> None:
+    for workers in ("threads", "ray"):
+        ran = subprocess.run(
+            [
+                *(sys.executable, "-c", "from fedunlearn.cli import main; main()", "merge"),
+                *(str(summaries), "--out", str(tmp_path / workers), "--workers", workers),
+            ],
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stderr == ""
+    one, other = (tmp_path / workers / "delta.safetensors" for workers in ("threads", "ray"))
+    assert one.read_bytes() == other.read_bytes()
 
 
 def test_results_come_in_order_and_a_dead_worker_is_named(spread: Spread) -> None:
