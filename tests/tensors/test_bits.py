@@ -2,7 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedunlearn.tensors.bits import bf16_to_bits, bits_to_bf16
+from fedunlearn.tensors.bits import (
+    bf16_to_bits,
+    bits_to_bf16,
+    finite_and_non_negative,
+)
 
 
 def test_every_bit_pattern_survives() -> None:
@@ -42,3 +46,13 @@ def test_other_dtypes_are_refused() -> None:
         bf16_to_bits(torch.ones(2))
     with pytest.raises(TypeError, match="uint16"):
         bits_to_bf16(np.ones(2, np.int16))
+
+
+def test_the_quick_look_passes_exactly_the_finite_and_non_negative() -> None:
+    every = bits_to_bf16(np.arange(2**16, dtype=np.uint16))
+    for tensor, bits in zip(every.split(1), range(2**16), strict=True):
+        good = bool(tensor.isfinite()) and not bool(torch.signbit(tensor))
+        assert finite_and_non_negative(tensor) == good, hex(bits)
+    assert finite_and_non_negative(every[:0])
+    with pytest.raises(TypeError, match="bfloat16"):
+        finite_and_non_negative(torch.ones(1))

@@ -3,7 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedunlearn.tensors.low_rank import task_vector, truncate
+from fedunlearn.tensors.low_rank import LowRank, task_vector, truncate
+from fedunlearn.tensors.selection import strided
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -75,3 +76,31 @@ def test_a_zero_matrix_has_no_error() -> None:
 def test_truncation_refuses_what_has_no_rank(shape: tuple[int, ...], rank: int) -> None:
     with pytest.raises(ValueError, match="rank"):
         truncate(torch.ones(shape), rank)
+
+
+@given(st.integers(1, 6), st.integers(1, 7), st.lists(st.integers(1, 4), min_size=1, max_size=3))
+@settings(deadline=None, max_examples=30)
+def test_products_are_cut_and_added_up_without_multiplying_out(
+    rows: int, columns: int, ranks: list[int]
+) -> None:
+    parts = [
+        LowRank(random(rows, rank, seed=rank), random(rank, columns, seed=9 * rank))
+        for rank in ranks
+    ]
+    dense = [one.left @ one.right for one in parts]
+    total = LowRank.total(parts)
+    assert total.shape == (rows, columns)
+    assert total.left.shape[1] == sum(ranks)
+    torch.testing.assert_close(total.dense(), torch.stack(dense).sum(0))
+    torch.testing.assert_close(total[rows // 2 :].dense(), torch.stack(dense).sum(0)[rows // 2 :])
+    torch.testing.assert_close(total.sample(), strided(total.dense().reshape(-1)))
+
+
+def test_a_sample_of_a_large_product_is_of_its_own_entries() -> None:
+    large = LowRank(random(1500, 2), random(2, 1000, seed=1))
+    torch.testing.assert_close(large.sample(), strided(large.dense().reshape(-1)))
+
+
+def test_refuses_factors_of_two_ranks() -> None:
+    with pytest.raises(ValueError, match=r"\(2, 3\) and \(2, 3\) make no matrix"):
+        LowRank(random(2, 3), random(2, 3))
