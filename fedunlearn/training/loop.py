@@ -15,6 +15,7 @@ from fedunlearn.settings import settings
 from fedunlearn.training.batches import Step, TrainingData
 from fedunlearn.training.divergence import Guard
 from fedunlearn.training.learner import Learner, StepLosses
+from fedunlearn.training.saving_memory import OptimizerName, checkpointing, make_adamw
 
 
 @settings
@@ -33,6 +34,11 @@ class TrainingSettings:
         weight_decay: of AdamW, on the adapter's weights.
         max_grad_norm: gradients are clipped to this norm.
         max_length: tokens a sequence is truncated to.
+        optimizer: ``adamw`` of PyTorch; or of bitsandbytes, on CUDA only, with moments in 8 bits
+            (``adamw_8bit``) or moved to the host when memory runs out (``paged_adamw_8bit``,
+            ``paged_adamw_32bit``).
+        gradient_checkpointing: keep no activations inside the model's blocks and compute them
+            again in the backward pass: less memory, a third more time, the same gradients.
         stop_at_loss: a forget client ends with the first epoch whose mean loss on its answers,
             in nats per token, is at least this: what it holds is gone. ``None`` never stops.
         diverged_at_loss: training has diverged once the mean loss of a step on the client's
@@ -52,6 +58,8 @@ class TrainingSettings:
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     max_length: int = 512
+    optimizer: OptimizerName = "adamw"
+    gradient_checkpointing: bool = False
     stop_at_loss: float | None = None
     diverged_at_loss: float | None = 50.0
 
@@ -122,6 +130,7 @@ def train(
         progress: called after every optimiser step with (steps done, steps at most).
 
     Raises:
+        InputError: the optimiser needs CUDA or a package that is not here.
         RunError: training diverged before any step was seen to be good; the text says at which
             step.
         ValueError: the objective reads preferred answers or retained records, and has none.
@@ -139,11 +148,12 @@ def train(
     )
     model.train()
     epochs: list[_Means] = []
-    for steps in islice(data.epochs(generator), chosen.epochs):
-        epochs.append(_Means())
-        if not run.epoch(steps, epochs[-1]) or _gone(epochs, chosen):
-            break
-    run.finish()
+    with checkpointing(model, on=chosen.gradient_checkpointing):
+        for steps in islice(data.epochs(generator), chosen.epochs):
+            epochs.append(_Means())
+            if not run.epoch(steps, epochs[-1]) or _gone(epochs, chosen):
+                break
+        run.finish()
     seen = [epoch for epoch in epochs if epoch.count]
     return TrainingFacts(
         steps=optimizer.steps - run.guard.undone,
@@ -208,8 +218,11 @@ class _Optimizer:
         self.total = total
         self.trainable = [p for p in model.parameters() if p.requires_grad]
         self._max_grad_norm = chosen.max_grad_norm
-        self._adamw = torch.optim.AdamW(
-            self.trainable, lr=chosen.learning_rate, weight_decay=chosen.weight_decay
+        self._adamw = make_adamw(
+            chosen.optimizer,
+            self.trainable,
+            learning_rate=chosen.learning_rate,
+            weight_decay=chosen.weight_decay,
         )
         self._schedule = get_scheduler(
             # the plain "constant" of transformers has no warm-up

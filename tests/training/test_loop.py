@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from fedunlearn.data.encoding import encode_record
-from fedunlearn.errors import RunError
+from fedunlearn.errors import InputError, RunError
 from fedunlearn.models.adapters import LoraSettings, attached, read_adapter
 from fedunlearn.objectives import NPO, RMU, GradAscent, Objective, RetainNLL
 from fedunlearn.seeding import generator
 from fedunlearn.training.loop import TrainingFacts, TrainingSettings, train
+from fedunlearn.training.saving_memory import OptimizerName, make_adamw
 from tests.world import checkpointed, pocket_model, questions
 
 BASE = pocket_model()
@@ -109,12 +110,49 @@ def test_dropout_is_drawn_from_the_adapter_s_seed_and_from_nothing_else() -> Non
     assert any(not torch.equal(first[key], without[key]) for key in first)
 
 
-def test_gradient_checkpointing_learns_the_same() -> None:
-    _, plain = run(NPO())
-    _, checkpointed = run(NPO(), checkpointing=True)
+@pytest.mark.parametrize(
+    "objective",
+    [NPO(), RMU(layer=1, steering=5.0).bind(generator(0), 32)],
+    ids=lambda o: type(o).__name__,
+)
+@pytest.mark.parametrize("how", [{"gradient_checkpointing": True}, {"checkpointing": True}])
+def test_gradient_checkpointing_learns_the_same(
+    objective: Objective, how: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, plain = run(objective)
+    passes = []
+    kind = type(BASE.model.model.layers[0].mlp)
+    real = kind.forward
+    monkeypatch.setattr(kind, "forward", lambda self, x: passes.append(1) or real(self, x))
+    _, once = run(objective)
+    without = len(passes)
+    _, checkpointed = run(objective, **how)  # type: ignore[arg-type]
+    assert len(passes) - without > without  # some were made a second time
     assert all(bool(value.norm() > 0) for key, value in checkpointed.items() if "lora_B" in key)
     for key in plain:
+        assert torch.equal(plain[key], once[key])
         torch.testing.assert_close(plain[key], checkpointed[key], rtol=1e-5, atol=1e-5)
+    passes.clear()
+    run(objective)
+    assert len(passes) == without  # and it is off again
+
+
+@pytest.mark.parametrize("optimizer", ["adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"])
+def test_optimisers_of_bitsandbytes_are_for_cuda(optimizer: str) -> None:
+    with pytest.raises(InputError, match=f"'{optimizer}' needs CUDA"):
+        run(NPO(), optimizer=optimizer)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("optimizer", ["adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"])
+def test_optimisers_of_bitsandbytes_learn(optimizer: OptimizerName) -> None:
+    weight = torch.nn.Parameter(torch.full((64, 64), 3.0, device="cuda"))
+    adamw = make_adamw(optimizer, [weight], learning_rate=0.1, weight_decay=0.0)
+    for _ in range(100):
+        weight.square().sum().backward()
+        adamw.step()
+        adamw.zero_grad()
+    assert weight.abs().max() < 0.5
 
 
 def test_a_forget_client_stops_when_its_answers_are_gone() -> None:
