@@ -20,6 +20,7 @@ import click
 import typer
 
 from fedunlearn.errors import FedUnlearnError
+from fedunlearn.names import OWN_THREADS
 from fedunlearn.offline import go_offline
 
 DEBUG_VARIABLE = "FEDUNLEARN_DEBUG"
@@ -57,7 +58,7 @@ def main() -> NoReturn:
 
 def _somebody_waits() -> bool:
     threads = [one for one in threading.enumerate() if one is not threading.main_thread()]
-    return any(not thread.daemon for thread in threads)
+    return any(not one.daemon and not one.name.startswith(OWN_THREADS) for one in threads)
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -5,6 +5,9 @@ import re
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NAME_RULE = "1-64 letters, digits, '.', '_' or '-', the first a letter or digit"
 
+OWN_THREADS = "fedunlearn-block"
+"""What the names of our pool's threads begin with; idle ones keep nobody waiting."""
+
 
 def is_name(text: str) -> bool:
     """Whether ``text`` follows :data:`NAME_RULE`."""

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedunlearn.errors import InputError
+from fedunlearn.errors import InputError, RunError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -25,6 +27,7 @@ def atomic_folder(target: Path, *, marker: str) -> Iterator[Path]:
     Raises:
         InputError: something else is at ``target``, or nothing can be written there; nothing is
             touched.
+        RunError: the disk became full in the block; nothing is left of it.
     """
     with _named(target):
         target = target.expanduser().resolve()  # a link stays one: what it points to is replaced
@@ -36,6 +39,13 @@ def atomic_folder(target: Path, *, marker: str) -> Iterator[Path]:
     try:
         yield partial
         _swap(partial, target)
+    except OSError as fault:
+        if fault.errno not in _FULL:
+            raise
+        raise RunError(
+            f"{target} was not written: {fault.strerror}; make room, or name a folder on another "
+            "disk"
+        ) from fault
     finally:
         _remove(partial)
 

@@ -15,6 +15,8 @@ from typing import TypeVar
 
 import torch
 
+from fedunlearn.names import OWN_THREADS
+
 T = TypeVar("T")
 R = TypeVar("R")
 _here = local()
@@ -39,7 +41,7 @@ def in_threads(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 @lru_cache(maxsize=1)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     """A pool of this process whose threads start no others; a forked child needs its own."""
-    pool = ThreadPoolExecutor(threads, "fedunlearn", initializer=_compute_alone)
+    pool = ThreadPoolExecutor(threads, OWN_THREADS, initializer=_compute_alone)
     everyone = Barrier(threads)
     list(pool.map(lambda _: everyone.wait(), range(threads)))
     torch.set_num_threads(threads)  # what the initialisers set holds for threads yet to come too

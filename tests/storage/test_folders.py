@@ -1,8 +1,10 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from fedunlearn.errors import InputError
+from fedunlearn.errors import InputError, RunError
 from fedunlearn.storage import atomic_folder, claim_folder
 
 
@@ -13,6 +15,28 @@ def test_the_folder_appears_whole(tmp_path: Path) -> None:
         assert not target.exists()
     assert [path.name for path in target.iterdir()] == ["done.json"]
     assert [path.name for path in target.parent.iterdir()] == ["result"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, code: int) -> None:
+    target = tmp_path / "result"
+    fault = rf"{target} was not written: {os.strerror(code)}; make room"
+    with pytest.raises(RunError, match=fault), atomic_folder(target, marker="done.json") as partial:
+        fill(partial, code)
+    assert not any(tmp_path.iterdir())
+
+
+def fill(folder: Path, code: int) -> None:
+    (folder / "half").write_text("half")
+    raise OSError(code, os.strerror(code))
+
+
+def test_other_faults_of_the_system_stay_what_they_are(tmp_path: Path) -> None:
+    with (
+        pytest.raises(PermissionError),
+        atomic_folder(tmp_path / "result", marker="done.json"),
+    ):
+        raise PermissionError(errno.EACCES, "no")
 
 
 def test_a_failure_leaves_the_old_result(tmp_path: Path) -> None:
