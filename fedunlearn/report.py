@@ -57,7 +57,7 @@ class ClientReport:
         domain: what its data is about.
         objective: what it optimised.
         num_examples: records it trained on.
-        bytes_uploaded: tensors it sent: LoRA factors and Fisher, without headers.
+        bytes_uploaded: of the arrays it sent, LoRA factors and Fisher, without headers.
         training: what its summary says of the training.
     """
 
