@@ -70,7 +70,9 @@ def run_clients(
         events.event("client_failed", **vars(failure))
     for client in config.clients:
         if client.id not in lost:
-            told = replace(config.instructions(), fisher_kept=1.0)  # the first two are pooled
+            told = config.instructions()
+            if sum(other.domain == client.domain for other in config.clients) > 1:
+                told = replace(told, fisher_kept=1.0)  # it is pooled with another
             summary = run_client_job(base, client, told)
             save_summary(summary, run_dir / "summaries" / client.id)
             events.event("train_reply", client_id=client.id)

@@ -113,8 +113,14 @@ def merge_by_hand(config: RunConfig, run_dir: Path) -> None:
 
 
 def metas(run_dir: Path) -> list[dict[str, Any]]:
+    """What the summaries say, but for what the work took."""
     files = sorted((run_dir / "summaries").glob("*/summary.json"))
-    return [json.loads(path.read_text()) for path in files]
+    found = [json.loads(path.read_text()) for path in files]
+    for meta in found:
+        for part in (meta["fisher"], meta["training"]):
+            assert part.pop("seconds") > 0
+            assert part.pop("peak_memory_bytes") > 0
+    return found
 
 
 @pytest.mark.slow
