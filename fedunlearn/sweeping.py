@@ -64,6 +64,15 @@ class MergeBench:
         self._summaries = summaries
         self._mergers: dict[tuple[float, float], Merger] = {}
 
+    def check(self, chosen: MergeSettings) -> None:
+        """Check, before any work, that a merge can be made of these summaries.
+
+        Raises:
+            InputError: an unknown method or option, or a client sent fewer Fisher entries than
+                the merge needs.
+        """
+        Merger(self._summaries, chosen.alpha, chosen.eps0).raw(chosen.method, chosen.options)
+
     def merge(
         self, chosen: MergeSettings, *, gamma: float, start: Multipliers | None = None
     ) -> MergeResult:

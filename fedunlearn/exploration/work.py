@@ -50,8 +50,13 @@ def explore(
         ledger: where the points are.
         exam: measures models; without one nothing is evaluated.
         progress: called after every point with (points done, points in all).
+
+    Raises:
+        SummaryError: a client sent fewer Fisher entries than a point needs; found before any
+            point is made.
     """
     desk = _Desk(summaries, ledger, exam)
+    desk.check(points)
     if exam is not None and ledger.base() is None:
         ledger.write_base(exam.base_scores())
         desk.evaluated += 1
@@ -86,6 +91,16 @@ class _Desk:
         self._bench: MergeBench | None = None
         self.merged = self.evaluated = 0
 
+    def check(self, points: Sequence[Point]) -> None:
+        """Refuse what cannot be merged, once for each method, alpha and set of domains."""
+        seen: set[tuple[object, ...]] = set()
+        for point in points:
+            chosen = point.merge
+            key = (point.domains, chosen.method, repr(chosen.options), chosen.alpha, chosen.eps0)
+            if key not in seen:
+                seen.add(key)
+                MergeBench(self._clients_of(point)).check(chosen)
+
     def make(self, point: Point, *, start: Multipliers | None) -> PointRecord:
         chosen = _at_budget_gamma(point)
         result = self._bench_of(point).merge(chosen, gamma=point.merge.gamma, start=start)
@@ -114,13 +129,15 @@ class _Desk:
 
     def _bench_of(self, point: Point) -> MergeBench:
         if self._bench is None or self._domains != point.domains:
-            chosen = [
-                summary
-                for summary in self._summaries
-                if summary.meta.role == "retain" or summary.meta.domain in point.domains
-            ]
-            self._domains, self._bench = point.domains, MergeBench(chosen)
+            self._domains, self._bench = point.domains, MergeBench(self._clients_of(point))
         return self._bench
+
+    def _clients_of(self, point: Point) -> list[ClientSummary]:
+        return [
+            summary
+            for summary in self._summaries
+            if summary.meta.role == "retain" or summary.meta.domain in point.domains
+        ]
 
 
 def _at_budget_gamma(point: Point) -> MergeSettings:

@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from fedunlearn.aggregation import Merger, merge_summaries
+from fedunlearn.errors import SummaryError
 from fedunlearn.exploration import PointRecord, explore, parse_domains, plan, read_sweep, unmeasured
 from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.summary import open_summaries
 from tests.exploration.sweeps import DOMAINS, FakeExam, files, grid, ledger, stored_round
-from tests.pico import pico_round
+from tests.pico import changed, pico_round
 
 
 @pytest.fixture
@@ -180,3 +181,18 @@ def test_progress_ends_at_its_total(summaries: Path, tmp_path: Path) -> None:
         progress=lambda done, total: seen.append((done, total)),
     )
     assert seen == [(done, 16) for done in range(1, 17)]
+
+
+def test_fisher_entries_that_were_not_sent_are_missed_before_any_work(
+    summaries: Path, tmp_path: Path
+) -> None:
+    """The grid's own alpha would do; the method at its end needs all entries."""
+    sent = [
+        changed(s, fisher={**s.meta.fisher, "kept": 0.1}) if s.meta.client_id == "keep-0" else s
+        for s in open_summaries(summaries)
+    ]
+    exam = FakeExam()
+    with pytest.raises(SummaryError, match=r"'keep-0'.*this merge method needs all of them"):
+        explore(grid("firm,fisher"), sent, ledger(tmp_path / "s", summaries), exam=exam)
+    assert not (tmp_path / "s" / "points").exists()
+    assert exam.asked == 0
