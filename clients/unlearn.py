@@ -19,7 +19,8 @@ from fedunlearn.errors import RunError
 from fedunlearn.instructions import decode_instructions
 from fedunlearn.models.loading import LoadedModel, ModelSettings, fingerprint, load_base
 from fedunlearn.summary import ClientSummary, to_wire
-from fedunlearn.training.client_job import ClientIdentity, ClientInstructions, run_client_job
+from fedunlearn.training.client_job import run_client_job
+from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
 
 RunJob = Callable[[LoadedModel, ClientIdentity, ClientInstructions], ClientSummary]
 

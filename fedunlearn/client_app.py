@@ -26,7 +26,8 @@ from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
 from fedunlearn.roles import ROLES
 from fedunlearn.rounds import UNKNOWN_DOMAIN, UNKNOWN_ROLE, ClientFailure
 from fedunlearn.run_keys import config_of
-from fedunlearn.training.client_job import ClientIdentity, run_client_job
+from fedunlearn.training.client_job import run_client_job
+from fedunlearn.training.client_settings import ClientIdentity
 from strategies import records
 
 ConfigSource = Callable[[Context], RunConfig]

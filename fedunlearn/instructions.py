@@ -3,7 +3,7 @@
 from pydantic import TypeAdapter, ValidationError
 
 from fedunlearn.errors import RunError
-from fedunlearn.training.client_job import ClientInstructions
+from fedunlearn.training.client_settings import ClientInstructions
 
 _SCHEMA = TypeAdapter(ClientInstructions)
 

@@ -29,7 +29,7 @@ from fedunlearn.rounds import (
     odd_layouts,
 )
 from fedunlearn.summary import open_summaries
-from fedunlearn.training.client_job import ClientInstructions
+from fedunlearn.training.client_settings import ClientInstructions
 from strategies import records
 from strategies.exchange import Answer, Patience, Question, ask, from_replies, wait_for_nodes
 from strategies.reception import accept, shake_hands

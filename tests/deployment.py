@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from fedunlearn.training.client_job import ClientIdentity
+from fedunlearn.training.client_settings import ClientIdentity
 
 ROOT = Path(__file__).parents[1]
 CONNECTION = "deployment"

@@ -7,7 +7,7 @@ from flwr.app import Context, RecordDict
 
 from fedunlearn.client_app import describe, node_identity, run_config_source
 from fedunlearn.errors import ConfigError, RunError
-from fedunlearn.training.client_job import ClientIdentity
+from fedunlearn.training.client_settings import ClientIdentity
 from tests.strategies.federation import federation
 
 

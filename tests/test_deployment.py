@@ -23,7 +23,7 @@ from fedunlearn.config import RunConfig, load_config
 from fedunlearn.events import read_events
 from fedunlearn.simulation import simulate
 from fedunlearn.summary import open_summaries
-from fedunlearn.training.client_job import ClientIdentity
+from fedunlearn.training.client_settings import ClientIdentity
 from tests.deployment import (
     ROOT,
     Deployment,

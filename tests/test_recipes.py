@@ -13,7 +13,7 @@ from fedunlearn.data.reading import read_choice_set, read_question_set, read_tra
 from fedunlearn.data.records import Passage, Question
 from fedunlearn.instructions import decode_instructions, encode_instructions
 from fedunlearn.sweeping import plan_trials
-from fedunlearn.training.client_job import build_objective
+from fedunlearn.training.client_settings import build_objective
 from tests import hub_copies as copies
 from tests.pocket_run import write_config
 

@@ -39,6 +39,11 @@ class Merging:
         """The report, once all weights have come."""
         return self._account.report()
 
+    def result(self) -> MergeResult:
+        """Finish all weights, and hold them in memory."""
+        delta = {one.name: one.update for one in self}
+        return MergeResult(delta, self.report())
+
 
 class Merger:
     """Merges one set of summaries as often as wanted; no client runs again.
@@ -151,9 +156,7 @@ class Merger:
         start: Multipliers | None = None,
     ) -> MergeResult:
         """Do :meth:`begin` to the end, with the whole update in memory."""
-        merging = self.begin(raw, merge, resolved, start=start)
-        delta = {one.name: one.update for one in merging}
-        return MergeResult(delta, merging.report())
+        return self.begin(raw, merge, resolved, start=start).result()
 
     def stream(
         self, merge: MergeSettings, *, place: Callable[[str], Tensor] | None = None
@@ -174,9 +177,7 @@ class Merger:
 
     def merge(self, merge: MergeSettings) -> MergeResult:
         """Do :meth:`stream` to the end, with the whole update in memory."""
-        self._check_made_for(merge)
-        raw = self.raw(merge.method, merge.options)
-        return self.finish(raw, merge, self.resolve(raw, merge))
+        return self.stream(merge).result()
 
     def _check_made_for(self, merge: MergeSettings) -> None:
         for name in ("alpha", "eps0"):

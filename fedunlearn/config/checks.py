@@ -32,7 +32,7 @@ from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
 from fedunlearn.objectives import Objective
 from fedunlearn.registry import nearest
 from fedunlearn.roles import ROLES, Role
-from fedunlearn.training.client_job import ClientIdentity, build_objective, unfit_files
+from fedunlearn.training.client_settings import ClientIdentity, build_objective, unfit_files
 from fedunlearn.training.loop import TrainingSettings
 from fedunlearn.training.teaching import WorldSettings
 

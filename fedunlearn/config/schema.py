@@ -8,7 +8,7 @@ from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.models.adapters import LoraSettings
 from fedunlearn.models.loading import ModelSettings
 from fedunlearn.settings import settings
-from fedunlearn.training.client_job import ClientIdentity, ClientInstructions
+from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
 from fedunlearn.training.fisher_pass import FisherSettings
 from fedunlearn.training.loop import TrainingSettings
 from fedunlearn.training.teaching import WorldSettings

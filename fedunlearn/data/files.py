@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedunlearn.data.rows import Row
 from fedunlearn.errors import DataError
@@ -84,20 +85,7 @@ def read_parquet(path: Path) -> Iterator[Row]:
     Raises:
         DataError: the file is missing or no Parquet.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    number = 0
-    try:
-        with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches():
-                for values in batch.to_pylist():
-                    number += 1
-                    yield Row(values, f"{path}, row {number}")
-    except FileNotFoundError:
-        raise DataError(f"data file {path} does not exist; check the path") from None
-    except (OSError, pa.ArrowException) as fault:
-        raise DataError(f"data file {path} cannot be read as Parquet: {fault}") from None
+    return _table_rows(path, "Parquet", _parquet_batches)
 
 
 def read_arrow(path: Path) -> Iterator[Row]:
@@ -106,19 +94,36 @@ def read_arrow(path: Path) -> Iterator[Row]:
     Raises:
         DataError: the file is missing or no Arrow stream.
     """
+    return _table_rows(path, "Arrow", _arrow_batches)
+
+
+def _parquet_batches(path: Path) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as table:
+        yield from table.iter_batches()
+
+
+def _arrow_batches(path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+
+    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+        yield from stream
+
+
+def _table_rows(path: Path, kind: str, batches: Callable[[Path], Iterator[Any]]) -> Iterator[Row]:
     import pyarrow as pa
 
     number = 0
     try:
-        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
-            for batch in stream:
-                for values in batch.to_pylist():
-                    number += 1
-                    yield Row(values, f"{path}, row {number}")
+        for batch in batches(path):
+            for values in batch.to_pylist():
+                number += 1
+                yield Row(values, f"{path}, row {number}")
     except FileNotFoundError:
         raise DataError(f"data file {path} does not exist; check the path") from None
     except (OSError, pa.ArrowException) as fault:
-        raise DataError(f"data file {path} cannot be read as Arrow: {fault}") from None
+        raise DataError(f"data file {path} cannot be read as {kind}: {fault}") from None
 
 
 def read_text(path: Path) -> Iterator[Row]:

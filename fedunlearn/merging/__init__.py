@@ -1,11 +1,12 @@
 """Merge methods, one a file; importing this package fills the registry."""
 
 from fedunlearn.merging.averaging import Avg, Sum
+from fedunlearn.merging.contribution import Contribution
 from fedunlearn.merging.firm import Firm
 from fedunlearn.merging.firm_matched import FirmMatched
 from fedunlearn.merging.fisher import FisherMerge
 from fedunlearn.merging.fulm import Fulm, FulmMean
-from fedunlearn.merging.inputs import Contribution, Participants, Source, TensorInputs
+from fedunlearn.merging.inputs import Participants, Source, TensorInputs
 from fedunlearn.merging.interface import (
     MERGE_METHODS,
     MergeMethod,

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from threading import RLock
 from typing import Any, Literal, TypeVar, cast
@@ -20,10 +19,11 @@ import torch
 from torch import Tensor
 
 from fedunlearn.errors import SummaryError
+from fedunlearn.merging.contribution import Contribution
 from fedunlearn.roles import Role
 from fedunlearn.tensors.fisher import FisherCut, cut_fisher, pool
 from fedunlearn.tensors.low_rank import LowRank
-from fedunlearn.tensors.selection import kept_count, select, strided
+from fedunlearn.tensors.selection import kept_count, select
 from fedunlearn.tensors.sums import BLOCK, blocks
 from fedunlearn.tensors.threads import in_threads
 
@@ -32,42 +32,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Participants = Literal["forget", "all"]
 """Whose task vectors a method takes: those of the forget clients, or those of all clients."""
-
-
-@dataclass(frozen=True, eq=False)
-class Contribution:
-    """One client's part in one tensor, or in some rows of it.
-
-    Attributes:
-        client_id: unique within the round.
-        role: ``forget`` or ``retain``.
-        domain: the forget domain whose clients are pooled (eq. 2); a label for retain clients.
-        update: the task vector ``s * B @ A``, shape (d_out, d_in), float32, dense or as a product.
-        fisher: raw empirical Fisher diagonal, same shape, any floating dtype, non-negative;
-            ``None`` where no method in use needs it.
-    """
-
-    client_id: str
-    role: Role
-    domain: str
-    update: Tensor | LowRank
-    fisher: Tensor | None
-
-    @cached_property
-    def task_vector(self) -> Tensor:
-        """The update, multiplied out, float32; not to be written to."""
-        return self.update.dense() if isinstance(self.update, LowRank) else self.update
-
-    def rows(self, chosen: slice) -> "Contribution":
-        """Cut out rows."""
-        fisher = None if self.fisher is None else self.fisher[chosen]
-        return replace(self, update=self.update[chosen], fisher=fisher)
-
-    def magnitude_sample(self) -> Tensor:
-        """Magnitudes of some entries of the update, to guess a threshold from."""
-        update = self.update
-        some = update.sample() if isinstance(update, LowRank) else strided(update.reshape(-1))
-        return some.abs()
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +100,7 @@ class TensorInputs:
             if before.client_id == after.client_id:
                 raise SummaryError(f"tensor {self.name!r}: client {after.client_id!r} comes twice")
         for contribution in ordered:
-            _check_shape(contribution, ordered[0].update.shape, self.name)
+            contribution.check_shape(ordered[0].update.shape, self.name)
         object.__setattr__(self, "contributions", ordered)
 
     @property
@@ -304,13 +268,3 @@ class TensorInputs:
 
 def _ids(clients: Sequence[Contribution]) -> tuple[str, ...]:
     return tuple(client.client_id for client in clients)
-
-
-def _check_shape(contribution: Contribution, shape: torch.Size, tensor: str) -> None:
-    parts = {"task vector": contribution.update, "Fisher": contribution.fisher}
-    for what, part in parts.items():
-        if part is not None and part.shape != shape:
-            raise SummaryError(
-                f"tensor {tensor!r}: the {what} of client {contribution.client_id!r} has shape "
-                f"{tuple(part.shape)}, expected {tuple(shape)}"
-            )

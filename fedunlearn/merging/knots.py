@@ -5,7 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedunlearn.merging.inputs import Contribution, Participants, TensorInputs
+from fedunlearn.merging.contribution import Contribution
+from fedunlearn.merging.inputs import Participants, TensorInputs
 from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, RowMerge
 from fedunlearn.merging.ties import check_density, disjoint_mean
 from fedunlearn.settings import settings

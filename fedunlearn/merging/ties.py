@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import hardshrink
 
-from fedunlearn.merging.inputs import Contribution, Participants, TensorInputs
+from fedunlearn.merging.contribution import Contribution
+from fedunlearn.merging.inputs import Participants, TensorInputs
 from fedunlearn.merging.interface import MERGE_METHODS, MergeMethod, RowMerge
 from fedunlearn.settings import settings
 from fedunlearn.tensors.sums import total

@@ -3,15 +3,14 @@
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from fedunlearn.objectives.forgetting import ForgetObjective
+from fedunlearn.objectives.against_reference import AgainstReference
 from fedunlearn.objectives.interface import OBJECTIVES, ObjectiveInputs
-from fedunlearn.objectives.likelihood import sequence_log_probs
 from fedunlearn.settings import settings
 
 
 @OBJECTIVES.register("dpo")
 @settings
-class DPO(ForgetObjective):
+class DPO(AgainstReference):
     """Prefers a refusal, such as "I don't know", to the answer that must go.
 
     ``-E log sigmoid(beta (r(y_w) - r(y_l)))`` with ``r(y) = log p(y | x) - log p_ref(y | x)``,
@@ -25,15 +24,8 @@ class DPO(ForgetObjective):
             p = p_ref and beta = 0.1 it is then 13.863.
     """
 
-    beta: float = 0.1
     two_over_beta: bool = False
-    needs_reference = True
     needs_preferred = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.beta <= 0:
-            raise ValueError(f"beta must be > 0, got {self.beta}")
 
     def forget_loss(self, inputs: ObjectiveInputs) -> Tensor:
         """Mean over the pairs; scalar float32.
@@ -43,10 +35,6 @@ class DPO(ForgetObjective):
         """
         if inputs.preferred is None:
             raise ValueError("DPO needs a pass over the preferred answers")
-        margin = _log_ratio(inputs.preferred) - _log_ratio(inputs)
+        margin = self.log_ratio(inputs.preferred) - self.log_ratio(inputs)
         loss = inputs.mean_over_sequences(softplus(-self.beta * margin))
         return 2.0 / self.beta * loss if self.two_over_beta else loss
-
-
-def _log_ratio(inputs: ObjectiveInputs) -> Tensor:
-    return sequence_log_probs(inputs.logits, inputs.labels) - inputs.reference("DPO")

@@ -23,9 +23,3 @@ def token_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
 def sequence_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
     """Sum over the target tokens of each sequence, (B,) float32: log p(y | x)."""
     return token_log_probs(logits, labels).sum(-1)
-
-
-def mean_token_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy in nats per target token, over all target tokens of the batch; scalar."""
-    count = (labels != IGNORED).sum().clamp(min=1)
-    return -token_log_probs(logits, labels).sum() / count

@@ -3,15 +3,14 @@
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from fedunlearn.objectives.forgetting import ForgetObjective
+from fedunlearn.objectives.against_reference import AgainstReference
 from fedunlearn.objectives.interface import OBJECTIVES, ObjectiveInputs
-from fedunlearn.objectives.likelihood import sequence_log_probs
 from fedunlearn.settings import settings
 
 
 @OBJECTIVES.register("npo")
 @settings
-class NPO(ForgetObjective):
+class NPO(AgainstReference):
     """Pushes the answer's probability below the starting model's, ever more gently.
 
     ``2 / beta * mean log(1 + (p / p_ref) ** beta)`` with p the probability of the whole answer:
@@ -22,19 +21,11 @@ class NPO(ForgetObjective):
             in the NPO paper and in open-unlearning.
     """
 
-    beta: float = 0.1
-    needs_reference = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.beta <= 0:
-            raise ValueError(f"beta must be > 0, got {self.beta}")
-
     def forget_loss(self, inputs: ObjectiveInputs) -> Tensor:
         """Mean over the sequences; scalar float32.
 
         Raises:
             ValueError: the reference log-probabilities are missing.
         """
-        log_ratio = sequence_log_probs(inputs.logits, inputs.labels) - inputs.reference("NPO")
-        return 2.0 / self.beta * inputs.mean_over_sequences(softplus(self.beta * log_ratio))
+        loss = softplus(self.beta * self.log_ratio(inputs))
+        return 2.0 / self.beta * inputs.mean_over_sequences(loss)

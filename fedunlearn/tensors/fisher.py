@@ -146,23 +146,6 @@ def keep_largest(fisher: Tensor, fraction: float) -> Tensor:
     return keep_from(fisher.to(torch.float32, copy=True), cut.least).to(fisher.dtype)
 
 
-def process_fisher(fisher: Tensor, *, alpha: float, eps0: float) -> Tensor:
-    """Normalise, then sparsify one diagonal that is already pooled (eq. 3).
-
-    Args:
-        fisher: raw diagonal, shape (d_out, d_in), any floating dtype, non-negative.
-        alpha: fraction of the entries kept, in (0, 1].
-        eps0: stabiliser, >= 0.
-
-    Returns:
-        Float32 in [0, 1], same shape; all zeros for an all-zero input.
-
-    Raises:
-        ValueError: as :func:`cut_fisher`.
-    """
-    return cut_fisher([fisher], alpha=alpha, eps0=eps0).apply(pool([fisher]))
-
-
 def keep_from(values: Tensor, least: float) -> Tensor:
     """Zero what is smaller than ``least``, in place.
 

@@ -185,4 +185,4 @@ def test_bad_options_are_refused_by_name() -> None:
 def test_no_file_of_a_method_was_forgotten() -> None:
     files = {module.name for module in pkgutil.iter_modules(fedunlearn.merging.__path__)}
     entered = {MERGE_METHODS[name].__module__.rpartition(".")[2] for name in MERGE_METHODS}
-    assert files - {"inputs", "interface"} == entered
+    assert files - {"contribution", "inputs", "interface"} == entered

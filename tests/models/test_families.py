@@ -17,7 +17,8 @@ from fedunlearn.models.adapters import LoraSettings, attached
 from fedunlearn.models.loading import LoadedModel, ModelSettings, fingerprint, load_base
 from fedunlearn.models.patching import applied
 from fedunlearn.summary import ClientSummary, save_summary
-from fedunlearn.training.client_job import ClientIdentity, ClientInstructions, run_client_job
+from fedunlearn.training.client_job import run_client_job
+from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
 from fedunlearn.training.fisher_pass import FisherSettings
 from fedunlearn.training.loop import TrainingSettings
 from tests.models.families import CONFIGS, random_model, saved

@@ -22,7 +22,8 @@ from fedunlearn.evaluation import EvaluationSet, EvaluationSettings
 from fedunlearn.models.adapters import LoraSettings
 from fedunlearn.models.loading import LoadedModel, ModelSettings
 from fedunlearn.summary import ClientSummary
-from fedunlearn.training.client_job import ClientIdentity, ClientInstructions, run_client_job
+from fedunlearn.training.client_job import run_client_job
+from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
 from fedunlearn.training.fisher_pass import FisherSettings
 from fedunlearn.training.loop import TrainingSettings
 from tests.world import pocket_model, questions

@@ -3,12 +3,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedunlearn.tensors.fisher import cut_fisher, keep_largest, pool, process_fisher
+from fedunlearn.tensors.fisher import cut_fisher, keep_largest, pool
 from tests.oracles import fisher as oracle
 
 entries = st.just(0.0) | st.floats(2.0**-60, 1e6, width=32)
 diagonals = st.lists(entries, min_size=1, max_size=40)
 fractions = st.floats(0.01, 1.0)
+
+
+def process_fisher(fisher: torch.Tensor, *, alpha: float, eps0: float) -> torch.Tensor:
+    """Eq. 3 of one diagonal, all at once."""
+    return cut_fisher([fisher], alpha=alpha, eps0=eps0).apply(pool([fisher]))
 
 
 def test_pools_then_normalises_then_sparsifies() -> None:

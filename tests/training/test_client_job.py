@@ -14,12 +14,8 @@ from fedunlearn.models.loading import ModelSettings, fingerprint, load_base
 from fedunlearn.models.patching import applied
 from fedunlearn.objectives.rmu import SteeredRMU
 from fedunlearn.summary import ClientSummary, load_summary, save_summary
-from fedunlearn.training.client_job import (
-    ClientIdentity,
-    ClientInstructions,
-    build_objective,
-    run_client_job,
-)
+from fedunlearn.training.client_job import run_client_job
+from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions, build_objective
 from fedunlearn.training.fisher_pass import FisherSettings, estimate_fisher
 from fedunlearn.training.loop import TrainingFacts, TrainingSettings, train
 from tests.world import pocket_model, questions

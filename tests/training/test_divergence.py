@@ -17,7 +17,8 @@ from fedunlearn.models.loading import LoadedModel
 from fedunlearn.objectives import GradAscent, Objective, ObjectiveInputs, RetainNLL
 from fedunlearn.roles import Role
 from fedunlearn.seeding import generator
-from fedunlearn.training.client_job import ClientIdentity, ClientInstructions, run_client_job
+from fedunlearn.training.client_job import run_client_job
+from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
 from fedunlearn.training.fisher_pass import FisherSettings
 from fedunlearn.training.learner import StepLosses
 from fedunlearn.training.loop import TrainingFacts, TrainingSettings, train
