@@ -15,6 +15,7 @@ read the ratios.
 
 import argparse
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -114,6 +115,8 @@ def main() -> None:
     whole, small = upload(open_summaries(summaries)[-1])
     print(f"upload, whole Fisher         {whole / 2**20:8.1f} MiB")
     print(f"upload, not pooled           {small / 2**20:8.1f} MiB")
+    share, speed = compression(open_summaries(summaries)[0])
+    print(f"zlib of a raw Fisher         {share:8.2f} of its size, at {speed / 1e6:.0f} MB/s")
     if chosen.layer:
         print(f"32 layers, by that           {32 * merging:8.0f} s a merge")
         print(f"                             {32 * small / 2**30:8.2f} GiB an upload, not pooled")
@@ -214,6 +217,14 @@ def upload(summary: ClientSummary) -> tuple[int, int]:
     """Bytes a client sends with its whole Fisher, and with the entries that a merge uses."""
     fisher = {name: keep_largest(tensor, ALPHA) for name, tensor in summary.fisher.items()}
     return wire_bytes(summary), wire_bytes(replace(summary, fisher=fisher))
+
+
+def compression(summary: ClientSummary) -> tuple[float, float]:
+    """Compressed share and bytes a second of a Fisher, high and low bytes apart, at level 1."""
+    bits = next(iter(summary.fisher.values())).view(torch.uint8).reshape(-1, 2)[:8_000_000]
+    raw = bits.T.contiguous().numpy().tobytes()
+    packed, seconds = timed(lambda: zlib.compress(raw, 1))
+    return len(packed) / len(raw), len(raw) / seconds
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
