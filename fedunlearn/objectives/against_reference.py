@@ -4,7 +4,6 @@ from torch import Tensor
 
 from fedunlearn.objectives.forgetting import ForgetObjective
 from fedunlearn.objectives.interface import ObjectiveInputs
-from fedunlearn.objectives.likelihood import sequence_log_probs
 from fedunlearn.settings import settings
 
 
@@ -31,4 +30,4 @@ class AgainstReference(ForgetObjective):
             ValueError: the reference log-probabilities are missing.
         """
         reference = inputs.reference(type(self).__name__)
-        return sequence_log_probs(inputs.logits, inputs.labels) - reference
+        return inputs.sequence_log_probs - reference

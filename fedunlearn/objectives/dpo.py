@@ -18,8 +18,7 @@ class DPO(AgainstReference):
     log 2 = 0.693.
 
     Attributes:
-        beta: sharpness of the preference; 0.1 in open-unlearning, and within the DPO paper's
-            own range.
+        beta: sharpness of the preference; 0.1 in open-unlearning.
         two_over_beta: multiply by 2 / beta, as open-unlearning does; eq. 105 does not. At
             p = p_ref and beta = 0.1 it is then 13.863.
     """

@@ -4,7 +4,6 @@ from torch import Tensor
 
 from fedunlearn.objectives.forgetting import ForgetObjective
 from fedunlearn.objectives.interface import OBJECTIVES, ObjectiveInputs
-from fedunlearn.objectives.likelihood import token_log_probs
 from fedunlearn.objectives.reduction import Reduction
 from fedunlearn.settings import settings
 
@@ -25,4 +24,4 @@ class GradAscent(ForgetObjective):
 
     def forget_loss(self, inputs: ObjectiveInputs) -> Tensor:
         """Log-probability of the batch's target tokens, reduced; scalar float32."""
-        return inputs.reduce(token_log_probs(inputs.logits, inputs.labels), self.reduction)
+        return inputs.reduce(inputs.token_log_probs, self.reduction)

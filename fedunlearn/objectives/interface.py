@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Optional
 
 import torch
 from torch import Tensor
 
+from fedunlearn.objectives.likelihood import token_log_probs
 from fedunlearn.objectives.reduction import Counts, Reduction, count
 from fedunlearn.registry import Registry
 from fedunlearn.roles import Role
@@ -44,6 +46,16 @@ class ObjectiveInputs:
     preferred: Optional["ObjectiveInputs"] = None
     retain: Optional["ObjectiveInputs"] = None
     counts: Counts | None = None
+
+    @cached_property
+    def token_log_probs(self) -> Tensor:
+        """Log p of each target token, (B, T) float32, 0 where there is none; computed once."""
+        return token_log_probs(self.logits, self.labels)
+
+    @property
+    def sequence_log_probs(self) -> Tensor:
+        """Log p(y | x) of each answer, a sum over its tokens, (B,) float32."""
+        return self.token_log_probs.sum(-1)
 
     @property
     def denominators(self) -> Counts:

@@ -18,7 +18,7 @@ class NPO(AgainstReference):
 
     Attributes:
         beta: sharpness of the preference; as it falls to 0 NPO turns into gradient ascent. 0.1
-            in the NPO paper and in open-unlearning.
+            in open-unlearning.
     """
 
     def forget_loss(self, inputs: ObjectiveInputs) -> Tensor:

@@ -3,7 +3,6 @@
 from torch import Tensor
 
 from fedunlearn.objectives.interface import OBJECTIVES, Objective, ObjectiveInputs
-from fedunlearn.objectives.likelihood import token_log_probs
 from fedunlearn.settings import settings
 
 
@@ -16,4 +15,4 @@ class RetainNLL(Objective):
 
     def __call__(self, inputs: ObjectiveInputs) -> Tensor:
         """Mean loss over the target tokens; scalar float32."""
-        return inputs.reduce(-token_log_probs(inputs.logits, inputs.labels), "token")
+        return inputs.reduce(-inputs.token_log_probs, "token")

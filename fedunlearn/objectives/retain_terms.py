@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from fedunlearn.objectives.interface import ObjectiveInputs
-from fedunlearn.objectives.likelihood import IGNORED, token_log_probs
+from fedunlearn.objectives.likelihood import IGNORED
 from fedunlearn.objectives.reduction import Reduction
 
 RetainTerm = Literal["nll", "kl", "hidden"]
@@ -13,7 +13,7 @@ RetainTerm = Literal["nll", "kl", "hidden"]
 
 def retain_nll(inputs: ObjectiveInputs, reduction: Reduction) -> Tensor:
     """Cross-entropy ``-log p(y | x)`` on the retain batch (MPU, eq. 102); scalar float32."""
-    return inputs.reduce(-token_log_probs(inputs.logits, inputs.labels), reduction)
+    return inputs.reduce(-inputs.token_log_probs, reduction)
 
 
 def retain_kl(inputs: ObjectiveInputs, reduction: Reduction) -> Tensor:

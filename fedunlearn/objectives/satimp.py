@@ -5,7 +5,6 @@ from torch import Tensor
 
 from fedunlearn.objectives.forgetting import ForgetObjective
 from fedunlearn.objectives.interface import OBJECTIVES, ObjectiveInputs
-from fedunlearn.objectives.likelihood import token_log_probs
 from fedunlearn.objectives.reduction import Reduction
 from fedunlearn.settings import settings
 
@@ -37,7 +36,7 @@ class SatImp(ForgetObjective):
 
     def forget_loss(self, inputs: ObjectiveInputs) -> Tensor:
         """Weighted log-probability of the target tokens, reduced; scalar float32."""
-        log_probs = token_log_probs(inputs.logits, inputs.labels)
+        log_probs = inputs.token_log_probs
         fixed = log_probs.detach()
         # 1 - p as -expm1(log p), which keeps its digits where p is nearly 1
         weights = fixed.exp() ** self.beta1 * (-torch.expm1(fixed)) ** self.beta2

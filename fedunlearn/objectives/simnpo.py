@@ -7,7 +7,7 @@ from torch.nn.functional import softplus
 
 from fedunlearn.objectives.forgetting import ForgetObjective
 from fedunlearn.objectives.interface import OBJECTIVES, ObjectiveInputs
-from fedunlearn.objectives.likelihood import IGNORED, sequence_log_probs
+from fedunlearn.objectives.likelihood import IGNORED
 from fedunlearn.settings import settings
 
 
@@ -39,7 +39,7 @@ class SimNPO(ForgetObjective):
     def forget_loss(self, inputs: ObjectiveInputs) -> Tensor:
         """Mean over the sequences; scalar float32."""
         lengths = (inputs.labels != IGNORED).sum(-1).clamp(min=1)
-        mean_log_probs = sequence_log_probs(inputs.logits, inputs.labels) / lengths
+        mean_log_probs = inputs.sequence_log_probs / lengths
         gamma = self.gamma * (self.beta if self.margin == "inside" else 1.0)
         losses = softplus(self.beta * mean_log_probs + gamma)
         return 2.0 / self.beta * inputs.mean_over_sequences(losses)

@@ -4,7 +4,6 @@ from torch import Tensor
 
 from fedunlearn.objectives.forgetting import ForgetObjective
 from fedunlearn.objectives.interface import OBJECTIVES, ObjectiveInputs
-from fedunlearn.objectives.likelihood import token_log_probs
 from fedunlearn.objectives.reduction import Reduction
 from fedunlearn.settings import settings
 
@@ -33,5 +32,5 @@ class WGA(ForgetObjective):
 
     def forget_loss(self, inputs: ObjectiveInputs) -> Tensor:
         """Weighted log-probability of the target tokens, reduced; scalar float32."""
-        log_probs = token_log_probs(inputs.logits, inputs.labels)
+        log_probs = inputs.token_log_probs
         return inputs.reduce(log_probs.detach().exp() ** self.beta * log_probs, self.reduction)

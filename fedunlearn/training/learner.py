@@ -10,7 +10,7 @@ from torch import Tensor
 from fedunlearn.data.encoding import Example
 from fedunlearn.models.adapters import without_trained_adapter
 from fedunlearn.objectives import Objective, ObjectiveInputs
-from fedunlearn.objectives.likelihood import sequence_log_probs, token_log_probs
+from fedunlearn.objectives.likelihood import sequence_log_probs
 from fedunlearn.roles import Role
 from fedunlearn.training.batches import Part, Pass, TrainingData, all_batches
 from fedunlearn.training.forward import aligned_logits, objective_inputs
@@ -96,10 +96,9 @@ class Learner:
         )
 
 
-@torch.no_grad()
 def _token_loss(inputs: ObjectiveInputs) -> float:
     """This batch's part of the step's mean loss, nats per token."""
-    return inputs.reduce(-token_log_probs(inputs.logits, inputs.labels), "token").item()
+    return inputs.reduce(-inputs.token_log_probs.detach(), "token").item()
 
 
 def _total(parts: Sequence[StepLosses]) -> StepLosses:

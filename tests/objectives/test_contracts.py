@@ -186,7 +186,15 @@ def test_a_step_down_the_gradient_lowers_the_loss(name: str, options: dict[str, 
     with torch.no_grad():
         for x, slope in zip(leaves, slopes, strict=True):
             x -= 0.1 * slope / steepness
-    assert objective(given) < loss
+    assert objective(afresh(given)) < loss
+
+
+def afresh(given: ObjectiveInputs) -> ObjectiveInputs:
+    """The same passes, without what was computed from their logits before."""
+    others = {
+        name: afresh(one) for name in ("preferred", "retain") if (one := getattr(given, name))
+    }
+    return replace(given, **others)
 
 
 @pytest.mark.parametrize("name", [name for name in OBJECTIVES if OBJECTIVES[name].role == "forget"])
