@@ -140,6 +140,11 @@ def without_trained_adapter(model: torch.nn.Module) -> Iterator[None]:
         model.train(was_training)
 
 
+def has_trained_adapter(model: torch.nn.Module) -> bool:
+    """Whether an adapter on ``model`` requires a gradient."""
+    return any(isinstance(layer, LoraLayer) and _trained(layer) for layer in model.modules())
+
+
 def _trained(layer: torch.nn.Module) -> set[str]:
     """Names of the adapters of one layer that require a gradient."""
     return {

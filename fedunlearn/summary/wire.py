@@ -12,19 +12,17 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedunlearn.errors import SummaryError
 from fedunlearn.storage import to_json
 from fedunlearn.summary.client_summary import ClientSummary
 from fedunlearn.summary.meta import name_client, read_meta, shown
-from fedunlearn.tensors.bits import bf16_to_bits, bits_to_bf16
+from fedunlearn.tensors.arrays import dtype_name, to_array, to_tensor
 from fedunlearn.tensors.kept import KeptEntries, kept_bytes
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 _PARTS = ("adapter", "fisher")
-_WIRE_DTYPES = {"bfloat16": "uint16", "float16": "float16", "float32": "float32"}
 
 
 def to_wire(summary: ClientSummary) -> tuple[Arrays, str]:
@@ -40,16 +38,16 @@ def to_wire(summary: ClientSummary) -> tuple[Arrays, str]:
     dtypes: dict[str, str] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for key, tensor in sorted(summary.adapter.items()):
-        arrays[f"adapter/{key}"] = _to_array(tensor)
-        dtypes[f"adapter/{key}"] = _dtype_name(tensor)
+        arrays[f"adapter/{key}"] = to_array(tensor)
+        dtypes[f"adapter/{key}"] = dtype_name(tensor)
     for key, tensor in sorted(summary.fisher.items()):
         if _smaller_as_bitmap(tensor):
             kept = KeptEntries.of(tensor)
             shapes[key] = kept.shape
             arrays[f"bitmap/{key}"], arrays[f"entries/{key}"] = kept.bitmap, kept.bits
         else:
-            arrays[f"fisher/{key}"] = _to_array(tensor)
-            dtypes[f"fisher/{key}"] = _dtype_name(tensor)
+            arrays[f"fisher/{key}"] = to_array(tensor)
+            dtypes[f"fisher/{key}"] = dtype_name(tensor)
     document = {
         "meta": asdict(summary.meta),
         "adapter_config": summary.adapter_config,
@@ -66,7 +64,7 @@ def wire_bytes(summary: ClientSummary) -> int:
 
 
 def _smaller_as_bitmap(fisher: Tensor) -> bool:
-    return fisher.dtype == torch.bfloat16 and kept_bytes(fisher) < fisher.nbytes
+    return dtype_name(fisher) == "bfloat16" and kept_bytes(fisher) < fisher.nbytes
 
 
 def from_wire(arrays: Mapping[str, np.ndarray[Any, Any]], meta_json: str) -> ClientSummary:
@@ -102,8 +100,8 @@ def from_wire(arrays: Mapping[str, np.ndarray[Any, Any]], meta_json: str) -> Cli
         if part not in parts or not slash:
             raise SummaryError(f"{who}: unknown array {shown(name)}")
         try:
-            parts[part][key] = _to_tensor(arrays[name], dtypes[name])
-        except SummaryError as fault:
+            parts[part][key] = to_tensor(arrays[name], dtypes[name])
+        except ValueError as fault:
             raise SummaryError(f"{who}: array {shown(name)} {fault}") from None
     summary = ClientSummary(
         meta=meta, adapter_config=_part(document, "adapter_config", who=who), **parts
@@ -135,26 +133,3 @@ def _from_bitmap(shape: object, bitmap: object, entries: object) -> Tensor:
     if not isinstance(bitmap, np.ndarray) or not isinstance(entries, np.ndarray):
         raise SummaryError(f"came as {type(bitmap).__name__} and {type(entries).__name__}")
     return KeptEntries(tuple(shape), bitmap, entries).tensor()
-
-
-def _dtype_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _to_array(tensor: Tensor) -> np.ndarray[Any, Any]:
-    if tensor.dtype == torch.bfloat16:
-        return bf16_to_bits(tensor)
-    return tensor.detach().cpu().contiguous().numpy()
-
-
-def _to_tensor(array: object, dtype: object) -> Tensor:
-    expected = _WIRE_DTYPES.get(dtype) if isinstance(dtype, str) else None
-    if expected is None:
-        known = ", ".join(_WIRE_DTYPES)
-        raise SummaryError(f"is said to be {shown(dtype)}, expected one of {known}")
-    if not isinstance(array, np.ndarray) or array.dtype != np.dtype(expected):
-        sort = getattr(array, "dtype", type(array).__name__)
-        raise SummaryError(f"came as {sort}, expected {expected} for a {dtype} tensor")
-    if dtype == "bfloat16":
-        return bits_to_bf16(array)
-    return torch.from_numpy(np.array(array, order="C"))  # a copy: the buffer may be read-only

@@ -1,14 +1,10 @@
 """What one client does in a FIRM round, without any Flower: train, estimate Fisher, sum up."""
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from fedunlearn.data.encoding import Example, encode_record
-from fedunlearn.data.reading import DataSpec, read_training_records
-from fedunlearn.data.refusals import REFUSALS, read_refusals, with_preferred_answers
 from fedunlearn.errors import FedUnlearnError, RunError
 from fedunlearn.models.adapters import (
     Adapter,
@@ -22,15 +18,11 @@ from fedunlearn.progress import Progress
 from fedunlearn.seeding import derive, generator
 from fedunlearn.summary import ClientSummary, SummaryMeta, layout_digest
 from fedunlearn.tensors.fisher import keep_largest
-from fedunlearn.training.client_settings import (
-    ClientIdentity,
-    ClientInstructions,
-    build_objective,
-    refuse_unfit_files,
-)
+from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
 from fedunlearn.training.fisher_pass import estimate_fisher
 from fedunlearn.training.footprint import Footprint, footprint
 from fedunlearn.training.loop import TrainingFacts, train
+from fedunlearn.training.materials import Materials, encode_file, gather
 
 
 def run_client_job(
@@ -54,16 +46,16 @@ def run_client_job(
     """
     chosen = instructions.training(identity.role)
     try:
-        refuse_unfit_files(build_objective(chosen, identity.role), identity)
-        examples = _encode(base, identity.data, chosen.max_length)
+        seed, server_round = instructions.seed, instructions.server_round
+        materials = gather(base, identity, chosen, seed=seed, server_round=server_round)
         with training_copy(base) as trained, footprint(trained.device) as training:
             adapter, names, facts = _train_adapter(
-                trained, identity, instructions, examples=examples, progress=progress
+                trained, identity, instructions, materials=materials, progress=progress
             )
         _refuse_zero(adapter)
-        longest = instructions.fisher.max_length
+        examples, longest = materials.examples, instructions.fisher.max_length
         if longest != chosen.max_length:
-            examples = _encode(base, identity.data, longest)
+            examples = tuple(encode_file(base, identity.data, longest))
         _refuse_other_weights(base)
         with footprint(base.device) as estimation:
             fisher = estimate_fisher(base.model, examples, names, chosen=instructions.fisher)
@@ -89,54 +81,28 @@ class _Done:
     estimation: Footprint
 
 
-def _encode(base: LoadedModel, data: DataSpec, max_length: int) -> list[Example]:
-    records = read_training_records(data)
-    return [encode_record(base.tokenizer, record, max_length=max_length) for record in records]
-
-
-def _preferred(
-    base: LoadedModel, identity: ClientIdentity, max_length: int, *, draws: torch.Generator
-) -> list[Example]:
-    records = read_training_records(identity.data)
-    own = identity.refusals
-    refusals = REFUSALS if own is None else read_refusals(Path(own).expanduser())
-    preferred = with_preferred_answers(records, refusals, generator=draws)
-    return [encode_record(base.tokenizer, record, max_length=max_length) for record in preferred]
-
-
 def _train_adapter(
     base: LoadedModel,
     identity: ClientIdentity,
     instructions: ClientInstructions,
     *,
-    examples: list[Example],
+    materials: Materials,
     progress: Progress | None,
 ) -> tuple[Adapter, list[str], TrainingFacts]:
     chosen = instructions.training(identity.role)
     names = ("client", identity.id, instructions.server_round)
-    objective = build_objective(chosen, identity.role)
-    key = objective.seed_key(identity.id, identity.domain)
-    objective = objective.bind(
-        generator(instructions.seed, "objective", *key), base.model.config.hidden_size
-    )
-    preferred, retain = list[Example](), list[Example]()
-    if objective.needs_preferred:
-        draws = generator(instructions.seed, *names, "refusals")
-        preferred = _preferred(base, identity, chosen.max_length, draws=draws)
-    if objective.needs_retain and identity.retain_data is not None:
-        retain = _encode(base, identity.retain_data, chosen.max_length)
     with attached(
         base.model, instructions.lora, seed=derive(instructions.seed, *names, "adapter")
     ) as adapted:
         facts = train(
             adapted,
-            examples,
-            objective,
+            materials.examples,
+            materials.objective,
             chosen=chosen,
             pad_id=base.tokenizer.pad_token_id or 0,
             generator=generator(instructions.seed, *names, "order"),
-            preferred=preferred,
-            retain=retain,
+            preferred=materials.preferred,
+            retain=materials.retain,
             progress=progress,
         )
         return read_adapter(adapted), adapted_parameters(adapted), facts

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fedunlearn.data.encoding import Batch
-from fedunlearn.models.adapters import without_trained_adapter
 from fedunlearn.objectives import Counts, Objective, ObjectiveInputs
+from fedunlearn.training.starting_model import StartingModel
 
 
 def aligned_logits(model: torch.nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -25,23 +25,22 @@ def objective_inputs(
     *,
     reference_log_probs: Tensor | None = None,
     counts: Counts | None = None,
-    with_reference: bool = False,
+    start: StartingModel | None = None,
 ) -> ObjectiveInputs:
     """Run the model and gather what ``objective`` asks for, hidden states included.
 
     Args:
-        model: with the adapter under training on it.
+        model: under training.
         batch: on the model's device.
         objective: says which hidden states are wanted, if any.
         reference_log_probs: (B,), handed on.
         counts: of the step the batch is a part of, handed on.
-        with_reference: run the starting model too, which is ``model`` with its adapter off,
-            without a gradient; a second forward pass, but no second model.
+        start: what training started from; given, it is run too, without a gradient.
     """
     reference_logits = reference_hidden = None
-    if with_reference:
-        with torch.no_grad(), without_trained_adapter(model):
-            reference_logits, _, reference_hidden = _observed(model, batch, objective.hidden_layer)
+    if start is not None:
+        with torch.no_grad(), start.running() as before:
+            reference_logits, _, reference_hidden = _observed(before, batch, objective.hidden_layer)
     logits, labels, hidden = _observed(model, batch, objective.hidden_layer)
     return ObjectiveInputs(
         logits,

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from fedunlearn.data.encoding import Example
-from fedunlearn.models.adapters import without_trained_adapter
 from fedunlearn.objectives import Objective, ObjectiveInputs
 from fedunlearn.objectives.likelihood import sequence_log_probs
 from fedunlearn.roles import Role
 from fedunlearn.training.batches import Part, Pass, TrainingData, all_batches
 from fedunlearn.training.forward import aligned_logits, objective_inputs
+from fedunlearn.training.starting_model import StartingModel
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Learner:
     """Runs the passes an objective asks for.
 
     Args:
-        model: with the adapter under training on it, before its first step.
+        model: under training, before its first step.
         objective: bound to its randomness.
         data: what reference log-probabilities are computed on, once and for all.
     """
@@ -49,9 +49,10 @@ class Learner:
     def __init__(self, model: torch.nn.Module, objective: Objective, data: TrainingData) -> None:
         self._model = model
         self._objective = objective
+        self._start = StartingModel(model, read_again=bool(objective.teaches))
         wanted = objective.needs_reference
-        self._references = _log_probs(model, data, data.examples) if wanted else None
-        self._preferred = _log_probs(model, data, data.preferred) if wanted else None
+        self._references = _log_probs(self._start, data, data.examples) if wanted else None
+        self._preferred = _log_probs(self._start, data, data.preferred) if wanted else None
 
     def learn(self, parts: Iterator[Part]) -> StepLosses:
         """Accumulate the gradient of one step."""
@@ -92,7 +93,7 @@ class Learner:
             self._objective,
             reference_log_probs=None if references is None else references[list(one.batch.indices)],
             counts=one.counts,
-            with_reference=role in self._objective.teaches,
+            start=self._start if role in self._objective.teaches else None,
         )
 
 
@@ -112,12 +113,12 @@ def _total(parts: Sequence[StepLosses]) -> StepLosses:
 
 @torch.no_grad()
 def _log_probs(
-    model: torch.nn.Module, data: TrainingData, examples: Sequence[Example]
+    start: StartingModel, data: TrainingData, examples: Sequence[Example]
 ) -> Tensor | None:
     """Log p(y | x) of every example under the starting model, once; (N,) float32."""
     if not examples:
         return None
-    with without_trained_adapter(model):
+    with start.running() as model:
         return torch.cat(
             [sequence_log_probs(*aligned_logits(model, one)) for one in all_batches(data, examples)]
         )

@@ -1,0 +1,145 @@
+"""What travels in a round of copies: which copy was published, and what a client made of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from fedunlearn.errors import SummaryError
+from fedunlearn.names import is_name
+from fedunlearn.registry import nearest
+from fedunlearn.settings import settings
+from fedunlearn.summary.layout import parameter_name
+from fedunlearn.summary.lora import read_lora
+from fedunlearn.summary.meta import shown
+
+FORMAT_VERSION = 1
+
+
+@settings
+class CopyTicket:
+    """Which published copy an update belongs to.
+
+    Attributes:
+        run: what the run calls the way of unlearning that the copy is a part of.
+        server_round: counts from 1.
+        copy: counts from 1.
+        digest: SHA-256 of the copy as published.
+    """
+
+    run: str
+    server_round: int
+    copy: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"copy {self.copy} of round {self.server_round} of {self.run!r}"
+
+
+@settings
+class UpdateMeta:
+    """Who made an update, of which copy, and how.
+
+    Attributes:
+        format_version: of the update.
+        ticket: as the server wrote it.
+        client_id: unique in the federation.
+        num_examples: records in the client's data.
+        training: what training reported.
+        adapter_config: PEFT's, where the tensors are LoRA factors; ``None``: they are dense.
+    """
+
+    format_version: int = FORMAT_VERSION
+    ticket: CopyTicket
+    client_id: str
+    num_examples: int
+    training: dict[str, Any] = field(default_factory=dict)
+    adapter_config: dict[str, Any] | None = None
+
+
+_META = TypeAdapter(UpdateMeta)
+
+
+def encode_meta(meta: UpdateMeta) -> str:
+    """Write as JSON."""
+    return _META.dump_json(meta).decode()
+
+
+def decode_meta(text: str) -> UpdateMeta:
+    """Read from JSON, whoever wrote it.
+
+    Raises:
+        SummaryError: it is not what this version writes; the text names the key.
+    """
+    try:
+        meta = _META.validate_json(text, strict=True)
+    except ValidationError as fault:
+        first = fault.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "update"
+        raise SummaryError(f"the update's JSON: {where}: {first['msg']}") from None
+    if meta.format_version != FORMAT_VERSION:
+        raise SummaryError(
+            f"update format {meta.format_version} is not the {FORMAT_VERSION} this version reads; "
+            "use the same version of fedunlearn on all sides"
+        )
+    if not is_name(meta.client_id) or meta.num_examples < 1:
+        raise SummaryError(f"the update comes from {shown(meta.client_id)}, which is no client id")
+    return meta
+
+
+@dataclass(frozen=True, eq=False)
+class CopyUpdate:
+    """The displacement of one client on one copy, in the coordinates of that copy.
+
+    Attributes:
+        meta: who, which, how.
+        tensors: trained minus published weights by parameter name, float32; or, with
+            ``meta.adapter_config``, the factors by PEFT key.
+    """
+
+    meta: UpdateMeta
+    tensors: Mapping[str, Tensor]
+
+    def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Check every tensor against the shapes of the published weights.
+
+        Raises:
+            SummaryError: a key that was not published or is missing, another shape, an entry
+                that is not finite, or an update that is zero everywhere; the text names the
+                client and the tensor.
+        """
+        try:
+            if not self.tensors:
+                raise SummaryError("it has no tensor")
+            self._check_names(shapes)
+            for name, tensor in self.tensors.items():
+                if not bool(tensor.isfinite().all()):
+                    raise SummaryError(f"{name!r} has an entry that is not finite")
+            if not self._moved():
+                raise SummaryError("it is exactly zero: training did not reach the model")
+        except SummaryError as fault:
+            who, which = self.meta.client_id, self.meta.ticket
+            raise SummaryError(f"the update of client {who!r} for {which}: {fault}") from None
+
+    def _check_names(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        if self.meta.adapter_config is not None:
+            read_lora(self.meta.adapter_config)
+        for key, tensor in self.tensors.items():
+            adapted = self.meta.adapter_config is not None
+            name = parameter_name(key) if adapted else key
+            if name not in shapes:
+                raise SummaryError(f"{shown(name)} was not published{nearest(name, [*shapes])}")
+            if not adapted and tuple(tensor.shape) != shapes[name]:
+                raise SummaryError(
+                    f"{name!r} has shape {tuple(tensor.shape)}, published was {shapes[name]}"
+                )
+        if self.meta.adapter_config is None:
+            for name in sorted(shapes.keys() - self.tensors.keys()):
+                raise SummaryError(f"{name!r} is missing")
+
+    def _moved(self) -> bool:
+        """Whether anything changed; an adapter whose every B is zero changes nothing."""
+        keys = [key for key in self.tensors if ".lora_A." not in key]
+        return any(bool(self.tensors[key].count_nonzero()) for key in keys)
