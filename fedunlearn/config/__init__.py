@@ -2,17 +2,24 @@
 
 from fedunlearn.config.holdings import leak_notes
 from fedunlearn.config.loading import (
+    AnyConfig,
     builtin_configs,
     check_config,
     check_files,
     load_config,
     load_merge,
+    load_run,
     to_yaml,
 )
-from fedunlearn.config.schema import FederationSettings, RunConfig, SweepSettings
+from fedunlearn.config.mpu import ArmSettings, MpuConfig
+from fedunlearn.config.schema import CommonConfig, FederationSettings, RunConfig, SweepSettings
 
 __all__ = [
+    "AnyConfig",
+    "ArmSettings",
+    "CommonConfig",
     "FederationSettings",
+    "MpuConfig",
     "RunConfig",
     "SweepSettings",
     "builtin_configs",
@@ -21,5 +28,6 @@ __all__ = [
     "leak_notes",
     "load_config",
     "load_merge",
+    "load_run",
     "to_yaml",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -47,15 +47,33 @@ class _Parts:
     world: WorldSettings | None
     world_directory: Path | None
     model: ModelSettings | None
-    lora: LoraSettings | None
+    reference: ModelSettings | None
     clients: dict[int, ClientIdentity]
-    objectives: dict[Role, Objective]
+    trainings: tuple["_Training", ...]
     num_clients: int
     federation: FederationSettings | None
     merges: dict[str, MergeSettings]
     sets: dict[int, EvaluationSet]
     sweep: SweepSettings | None
     listed: tuple[str, ...]
+    arms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Training:
+    """What clients train: in FIRM there is one of these, in MPU one for every arm.
+
+    Attributes:
+        at: what its keys begin with.
+        lora: the adapter, if it is one and well-formed.
+        objectives: of each role, as far as they are well-formed.
+        early_stop: of retain clients.
+    """
+
+    at: str
+    lora: LoraSettings | None
+    objectives: dict[Role, Objective]
+    early_stop: object
 
 
 def cross_check(tree: Mapping[str, Any], *, local: bool, fetch: bool = False) -> list[str]:
@@ -72,9 +90,6 @@ def cross_check(tree: Mapping[str, Any], *, local: bool, fetch: bool = False) ->
     checks = [_name_faults, _world_faults, _client_faults, _set_faults, _merge_faults]
     checks.append(_objective_faults)
     faults = [fault for check in checks for fault in check(parts)]
-    retain = tree.get("retain")
-    if isinstance(retain, Mapping) and retain.get("stop_at_loss") is not None:
-        faults.append("retain.stop_at_loss: only a forget client stops at a loss; leave it null")
     if tree.get("merges") == {}:
         faults.append("merges: expected at least one merge, got none")
     if local:
@@ -89,6 +104,8 @@ def _parts(tree: Mapping[str, Any]) -> _Parts:
     evaluation = tree.get("evaluation")
     sets = evaluation.get("sets") if isinstance(evaluation, Mapping) else None
     merges = merges if isinstance(merges, Mapping) else {}
+    arms = tree.get("arms")
+    arms = arms if isinstance(arms, Mapping) else {}
     world = tree.get("world")
     directory = world.get("directory") if isinstance(world, Mapping) else None
     return _Parts(
@@ -96,9 +113,9 @@ def _parts(tree: Mapping[str, Any]) -> _Parts:
         world=_typed(WorldSettings, world),
         world_directory=Path(directory).expanduser() if isinstance(directory, str) else None,
         model=_typed(ModelSettings, tree.get("model")),
-        lora=_typed(LoraSettings, tree.get("lora")),
+        reference=_typed(ModelSettings, tree.get("reference")),
         clients=_typed_items(ClientIdentity, clients),
-        objectives=_objectives(tree),
+        trainings=tuple(_trainings(tree)),
         num_clients=len(clients) if isinstance(clients, list) else 0,
         federation=_typed(FederationSettings, tree.get("federation")),
         merges={
@@ -109,7 +126,22 @@ def _parts(tree: Mapping[str, Any]) -> _Parts:
         sets=_typed_items(EvaluationSet, sets),
         sweep=_typed(SweepSettings, tree.get("sweep")),
         listed=tuple(map(str, merges)),
+        arms=tuple(map(str, arms)),
     )
+
+
+def _trainings(tree: Mapping[str, Any]) -> Iterator[_Training]:
+    arms = tree.get("arms")
+    parts = {f"arms.{name}.": arm for name, arm in arms.items()} if _is_tree(arms) else {"": tree}
+    for at, part in parts.items():
+        if isinstance(part, Mapping):
+            retain = part.get("retain")
+            stop = retain.get("stop_at_loss") if isinstance(retain, Mapping) else None
+            yield _Training(at, _typed(LoraSettings, part.get("lora")), _objectives(part), stop)
+
+
+def _is_tree(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
 
 
 def _objectives(tree: Mapping[str, Any]) -> dict[Role, Objective]:
@@ -138,6 +170,7 @@ def _name_faults(parts: _Parts) -> Iterator[str]:
     named = [("name", parts.name)] if parts.name is not None else []
     named += [(f"clients.{place}.id", client.id) for place, client in parts.clients.items()]
     named += [(f"merges.{name}", name) for name in parts.listed]
+    named += [(f"arms.{name}", name) for name in parts.arms]
     named += [(f"evaluation.sets.{place}.name", one.name) for place, one in parts.sets.items()]
     for key, name in named:
         if not is_name(name or ""):
@@ -197,8 +230,9 @@ def _file_faults(parts: _Parts, *, fetch: bool) -> Iterator[str]:
 
 def _reader(parts: _Parts, client: ClientIdentity) -> Callable[[DataSpec], Sequence[object]]:
     """Preferred answers are to questions; every other objective takes passages too."""
-    objective = parts.objectives.get(client.role)
-    return read_question_set if objective and objective.needs_preferred else read_training_records
+    objectives = [training.objectives.get(client.role) for training in parts.trainings]
+    strict = any(objective and objective.needs_preferred for objective in objectives)
+    return read_question_set if strict else read_training_records
 
 
 def _read_refusals(path: str) -> Sequence[str]:
@@ -206,30 +240,41 @@ def _read_refusals(path: str) -> Sequence[str]:
 
 
 def _objective_faults(parts: _Parts) -> Iterator[str]:
-    for place, client in parts.clients.items():
-        if (objective := parts.objectives.get(client.role)) is not None:
-            for key, text in unfit_files(objective, client):
-                yield f"clients.{place}.{key}: {text}"
+    for training in parts.trainings:
+        if training.early_stop is not None:
+            key = f"{training.at}retain.stop_at_loss"
+            yield f"{key}: only a forget client stops at a loss; leave it null"
+        for place, client in parts.clients.items():
+            if (objective := training.objectives.get(client.role)) is not None:
+                # what one arm has no use for another may read
+                for key, text in unfit_files(objective, client, spare=bool(training.at)):
+                    yield f"clients.{place}.{key}: {text}"
 
 
 def _model_faults(parts: _Parts) -> Iterator[str]:
-    """What this machine or the model does not have; a hub id is not looked up for it."""
-    if parts.model is None:
-        return
+    """What this machine or a model does not have; a hub id is not looked up for it."""
+    for key, model in (("model", parts.model), ("reference", parts.reference)):
+        if model is not None:
+            yield from _folder_faults(key, model, parts)
+
+
+def _folder_faults(key: str, model: ModelSettings, parts: _Parts) -> Iterator[str]:
     try:
-        resolve_device(parts.model.device)
+        resolve_device(model.device)
     except InputError as fault:
         yield str(fault)
-    if not parts.model.path.strip():
-        yield "model.path: expected a hub id or a folder, got an empty text"
-    elif not _made_later(parts.model.path, parts.world_directory):
-        folder = Path(parts.model.path)
+    if not model.path.strip():
+        yield f"{key}.path: expected a hub id or a folder, got an empty text"
+    elif not _made_later(model.path, parts.world_directory):
+        folder = Path(model.path)
         if not folder.is_absolute():
             return
         if not (folder / "config.json").is_file():
-            yield f"model.path: {folder} is no model folder (it has no config.json)"
-        elif parts.lora is not None and (fault_of_lora := lora_fault(folder, parts.lora)):
-            yield f"lora: {fault_of_lora}"
+            yield f"{key}.path: {folder} is no model folder (it has no config.json)"
+            return
+        for training in parts.trainings:
+            if training.lora is not None and (fault_of_lora := lora_fault(folder, training.lora)):
+                yield f"{training.at}lora: {fault_of_lora}"
 
 
 def _made_later(path: str, world: Path | None) -> bool:

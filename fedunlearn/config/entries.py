@@ -26,13 +26,14 @@ def normalise_entries(tree: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     Returns:
         The tree with converted hyperparameters, and the faults found.
     """
-    converted, faults = dict(tree), list(_non_finite(tree, ()))
-    for role in ROLES:
-        section = tree.get(role)
-        if isinstance(section, Mapping) and isinstance(section.get("objective"), Mapping):
-            objective, found = _objective(section["objective"], role)
-            converted[role] = {**section, "objective": objective}
-            faults += found
+    converted, found = _with_objectives(tree, "")
+    faults = [*_non_finite(tree, ()), *found]
+    if isinstance(arms := tree.get("arms"), Mapping):
+        converted["arms"] = dict(arms)
+        for name, arm in arms.items():
+            if isinstance(arm, Mapping):
+                converted["arms"][name], found = _with_objectives(arm, f"arms.{name}.")
+                faults += found
     if isinstance(merges := tree.get("merges"), Mapping):
         converted["merges"] = dict(merges)
         for name, merge in merges.items():
@@ -43,8 +44,22 @@ def normalise_entries(tree: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     return converted, faults
 
 
-def _objective(given: Mapping[str, Any], role: Role) -> tuple[dict[str, Any], list[str]]:
-    at = f"{role}.objective"
+def _with_objectives(tree: Mapping[str, Any], at: str) -> tuple[dict[str, Any], list[str]]:
+    """Type the objectives of both roles; ``at`` begins the keys of the tree."""
+    converted, faults = dict(tree), list[str]()
+    for role in ROLES:
+        section = tree.get(role)
+        if isinstance(section, Mapping) and isinstance(section.get("objective"), Mapping):
+            key = f"{at}{role}.objective"
+            objective, found = _objective(section["objective"], role, at=key)
+            converted[role] = {**section, "objective": objective}
+            faults += found
+    return converted, faults
+
+
+def _objective(
+    given: Mapping[str, Any], role: Role, *, at: str
+) -> tuple[dict[str, Any], list[str]]:
     options = {key: value for key, value in given.items() if key != "name"}
     if not isinstance(name := given.get("name"), str):
         return dict(given), [f"{at}.name: required; one of {', '.join(OBJECTIVES)}"]

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedunlearn.config.schema import RunConfig
+from fedunlearn.config.schema import CommonConfig
 from fedunlearn.data.leaks import Holding, find_leaks
 from fedunlearn.data.reading import DataSpec, is_remote, local_path, read_entries
 from fedunlearn.errors import ConfigError
 
 
-def leak_notes(config: RunConfig, *, clients: bool, fetch: bool) -> list[str]:
+def leak_notes(config: CommonConfig, *, clients: bool, fetch: bool) -> list[str]:
     """Compare what must go, what must stay and what measures utility.
 
     Args:
@@ -42,7 +42,7 @@ def leak_notes(config: RunConfig, *, clients: bool, fetch: bool) -> list[str]:
     return found
 
 
-def _specs(config: RunConfig, *, clients: bool) -> Iterator[tuple[str, str, DataSpec]]:
+def _specs(config: CommonConfig, *, clients: bool) -> Iterator[tuple[str, str, DataSpec]]:
     for client in config.clients if clients else ():
         yield f"client {client.id!r}", client.role, client.data
     for one in config.evaluation.sets:

@@ -19,11 +19,14 @@ from fedunlearn.config.checks import cross_check
 from fedunlearn.config.data_entries import normalise_sources
 from fedunlearn.config.entries import normalise_entries
 from fedunlearn.config.faults import describe
+from fedunlearn.config.mpu import MpuConfig, spread_defaults
 from fedunlearn.config.schema import RunConfig
 from fedunlearn.errors import ConfigError
 from fedunlearn.registry import nearest
 
+AnyConfig = RunConfig | MpuConfig
 DEFAULT = "firm_demo"
+_SCHEMAS: dict[str, type[AnyConfig]] = {"firm": RunConfig, "mpu": MpuConfig}
 _SUFFIXES = (".yaml", ".yml")
 _FILE_KEYS = ("data", "choices", "retain_data", "refusals")
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -43,7 +46,7 @@ def load_config(
     local: bool = False,
     fetch: bool = False,
 ) -> RunConfig:
-    """Read, merge, check and type a configuration.
+    """Read, merge, check and type a configuration of FIRM.
 
     Args:
         source: a name from ``configs/`` or the path of a YAML file; ``None``: the default.
@@ -56,15 +59,35 @@ def load_config(
     Raises:
         ConfigError: one or more faults, all listed.
     """
-    tree = _absolute_paths(_read(_find(str(source or DEFAULT)), overrides), Path.cwd())
-    tree, faults = normalise_entries(tree)
+    config = load_run(source, overrides, local=local, fetch=fetch)
+    if not isinstance(config, RunConfig):
+        raise ConfigError([f"method: {config.method!r} has no summaries to merge; only firm has"])
+    return config
+
+
+def load_run(
+    source: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    local: bool = False,
+    fetch: bool = False,
+) -> AnyConfig:
+    """Read, merge, check and type a configuration of any method, which ``method`` names.
+
+    Arguments and errors are those of :func:`load_config`.
+    """
+    tree = spread_defaults(_read(_find(str(source or DEFAULT)), overrides))
+    tree, faults = normalise_entries(_absolute_paths(tree, Path.cwd()))
     tree, in_sources = normalise_sources(tree)
     faults += in_sources
-    config = None
+    method, config = tree.get("method", "firm"), None
+    if method not in _SCHEMAS:
+        raise ConfigError([f"method: expected one of {', '.join(_SCHEMAS)}, got {method!r}"])
+    schema = _SCHEMAS[method]
     try:
-        config = TypeAdapter(RunConfig).validate_python(tree)
+        config = TypeAdapter(schema).validate_python(tree)
     except ValidationError as fault:
-        faults += describe(fault, RunConfig, tree)
+        faults += describe(fault, schema, tree)
     faults += cross_check(tree, local=local, fetch=fetch)
     if faults or config is None:
         raise ConfigError(list(dict.fromkeys(faults)))
@@ -82,20 +105,20 @@ def check_config(
         fetch: read data that is on the hub, too.
     """
     try:
-        load_config(source, overrides, local=True, fetch=fetch)
+        load_run(source, overrides, local=True, fetch=fetch)
     except ConfigError as error:
         return list(error.faults)
     return []
 
 
-def to_yaml(config: RunConfig) -> str:
+def to_yaml(config: AnyConfig) -> str:
     """Write a configuration out in full; loading the text gives an equal one."""
-    tree = TypeAdapter(RunConfig).dump_python(config, mode="json")
+    tree = TypeAdapter(type(config)).dump_python(config, mode="json")
     text: str = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
     return text
 
 
-def check_files(config: RunConfig) -> None:
+def check_files(config: AnyConfig) -> None:
     """Check all data a run on this machine reads, now that the embedded world is made.
 
     Data on the hub is fetched for it.
@@ -103,7 +126,7 @@ def check_files(config: RunConfig) -> None:
     Raises:
         ConfigError: one or more faults, all listed.
     """
-    tree = TypeAdapter(RunConfig).dump_python(replace(config, world=None), mode="json")
+    tree = TypeAdapter(type(config)).dump_python(replace(config, world=None), mode="json")
     if faults := cross_check(tree, local=True, fetch=True):
         raise ConfigError(faults)
 
@@ -180,9 +203,9 @@ def _one_line(fault: Exception) -> str:
 
 def _absolute_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Make the paths of a config absolute; a model's path only where it is a local one."""
-    world, model, evaluation = (
+    world, model, reference, evaluation = (
         part if isinstance(part := tree.get(key), dict) else {}
-        for key in ("world", "model", "evaluation")
+        for key in ("world", "model", "reference", "evaluation")
     )
     places: list[tuple[dict[str, Any], str]] = [(world, "directory")]
     for listed in (tree.get("clients"), evaluation.get("sets")):
@@ -192,8 +215,7 @@ def _absolute_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
         for row in rows:
             for key in _FILE_KEYS:
                 places.append((row[key], "path") if isinstance(row.get(key), dict) else (row, key))
-    if _is_local(model.get("path"), folder):
-        places.append((model, "path"))
+    places += [(one, "path") for one in (model, reference) if _is_local(one.get("path"), folder)]
     for holder, key in places:
         if isinstance(value := holder.get(key), str) and value:
             holder[key] = str(folder / Path(value).expanduser())

@@ -73,24 +73,18 @@ class FederationSettings:
 
 
 @settings
-class RunConfig:
-    """Everything a run depends on.
+class CommonConfig:
+    """What a run depends on, whichever way it unlearns.
 
     Attributes:
         name: of the run; part of its folder's name.
-        seed: every draw of the run is derived from it.
+        seed: every draw of the run is derived from it, but for MPU's secrets.
         world: the embedded world, made if it is not there yet; ``None`` with one's own data.
-        model: the base model.
+        model: the model that is to forget; in MPU only the server has its weights.
         clients: who takes part, with what role, on whose data; empty in a deployment that
             takes whoever answers, since a deployed node says all this about itself. How many
             that should be is ``federation.expected_clients``.
-        lora: the adapters all clients train.
-        forget: training of the forget clients.
-        retain: training of the retain clients.
-        fisher: the Fisher estimate of all clients.
-        merges: name to merge; each is written below ``merged/<name>``, evaluated and reported.
         evaluation: the question sets.
-        sweep: the gamma sweep.
         leaks: what to do when clients and evaluation sets share records that they should not:
             ``warn`` in the report, refuse the run with an ``error``, or ``allow`` it.
         federation: how the clients are run.
@@ -101,15 +95,32 @@ class RunConfig:
     world: WorldSettings | None = None
     model: ModelSettings
     clients: tuple[ClientIdentity, ...] = ()
+    evaluation: EvaluationSettings
+    leaks: Literal["warn", "error", "allow"] = "warn"
+    federation: FederationSettings = FederationSettings()
+
+
+@settings
+class RunConfig(CommonConfig):
+    """A run of FIRM: one round, then merges of what the clients sent.
+
+    Attributes:
+        method: ``firm``.
+        lora: the adapters all clients train.
+        forget: training of the forget clients.
+        retain: training of the retain clients.
+        fisher: the Fisher estimate of all clients.
+        merges: name to merge; each is written below ``merged/<name>``, evaluated and reported.
+        sweep: the gamma sweep.
+    """
+
+    method: Literal["firm"] = "firm"
     lora: LoraSettings
     forget: TrainingSettings
     retain: TrainingSettings
     fisher: FisherSettings = FisherSettings()
     merges: dict[str, MergeSettings]
-    evaluation: EvaluationSettings
     sweep: SweepSettings = SweepSettings()
-    leaks: Literal["warn", "error", "allow"] = "warn"
-    federation: FederationSettings = FederationSettings()
 
     def instructions(self, *, server_round: int = 1) -> ClientInstructions:
         """Return what the server tells every client."""

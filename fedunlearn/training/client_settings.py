@@ -86,14 +86,21 @@ def build_objective(chosen: TrainingSettings, role: Role) -> Objective:
     return objective
 
 
-def unfit_files(objective: Objective, identity: ClientIdentity) -> Iterator[tuple[str, str]]:
-    """Say which of a client's files its objective misses or has no use for, key by key."""
+def unfit_files(
+    objective: Objective, identity: ClientIdentity, *, spare: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Say which of a client's files its objective misses or has no use for, key by key.
+
+    With ``spare`` a file that the objective has no use for is none to complain of.
+    """
     if objective.needs_retain and identity.retain_data is None:
         yield (
             "retain_data",
             "the objective has a retain term, so the client needs records of its own that it "
             "keeps; name a JSONL file, or leave out forget.objective.retain_term",
         )
+    if spare:
+        return
     if not objective.needs_retain and identity.retain_data is not None:
         remedy = (
             "set forget.objective.retain_term, or leave the file out"
@@ -105,11 +112,13 @@ def unfit_files(objective: Objective, identity: ClientIdentity) -> Iterator[tupl
         yield "refusals", "its objective prefers no answer to another, as dpo does; leave it out"
 
 
-def refuse_unfit_files(objective: Objective, identity: ClientIdentity) -> None:
-    """Check the client's files against its objective.
+def refuse_unfit_files(
+    objective: Objective, identity: ClientIdentity, *, spare: bool = False
+) -> None:
+    """Check the client's files against its objective; ``spare`` as in :func:`unfit_files`.
 
     Raises:
         InputError: one is missing or of no use; the text names the key.
     """
-    if faults := [f"{key}: {text}" for key, text in unfit_files(objective, identity)]:
+    if faults := [f"{key}: {text}" for key, text in unfit_files(objective, identity, spare=spare)]:
         raise InputError("; ".join(faults))

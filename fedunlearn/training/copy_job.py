@@ -90,6 +90,7 @@ def run_copy_job(
             chosen,
             seed=instructions.seed,
             server_round=instructions.ticket.server_round,
+            spare=True,
         )
         work = _Work(model, identity, instructions, materials, progress)
         with footprint(model.device) as taken:

@@ -45,6 +45,7 @@ def gather(
     *,
     seed: int,
     server_round: int,
+    spare: bool = False,
 ) -> Materials:
     """Read a client's files and bind its objective.
 
@@ -54,13 +55,14 @@ def gather(
         chosen: the training that is to come.
         seed: of the whole run.
         server_round: which preferred answers are drawn depends on it.
+        spare: the client may have files that the objective does not read.
 
     Raises:
         DataError: a file is missing or malformed.
         InputError: the objective is unknown, not for the client's role, or lacks a file.
     """
     objective = build_objective(chosen, identity.role)
-    refuse_unfit_files(objective, identity)
+    refuse_unfit_files(objective, identity, spare=spare)
     key = objective.seed_key(identity.id, identity.domain)
     bound = objective.bind(generator(seed, "objective", *key), base.model.config.hidden_size)
     preferred, retain = list[Example](), list[Example]()
