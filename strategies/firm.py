@@ -31,8 +31,9 @@ from fedunlearn.rounds import (
 from fedunlearn.summary import open_summaries
 from fedunlearn.training.client_settings import ClientInstructions
 from strategies import records
-from strategies.exchange import Answer, Patience, Question, ask, from_replies, wait_for_nodes
-from strategies.reception import accept, shake_hands
+from strategies.attendance import Attendance
+from strategies.exchange import Answer, Patience, Question, ask, from_replies
+from strategies.reception import accept
 from strategies.spool import Spool
 
 LATE = "its summary did not come before the deadline"
@@ -78,14 +79,22 @@ class FirmStrategy(Strategy):
         self.rules = rules
         self.events = events
         self.patience = patience
-        self.expected = tuple(expected)
-        self.num_nodes = num_nodes or len(self.expected) or None
+        self.attendance = Attendance(
+            rules=rules,
+            events=events,
+            patience=patience,
+            expected=expected,
+            num_nodes=num_nodes,
+        )
         self.merge = merge
         self.spool = Spool(run_dir)
         self.outcome: RoundOutcome | None = None
         self.warnings: tuple[str, ...] = ()
-        self._roster = Roster(())
-        self._unheard: tuple[ClientFailure, ...] = ()
+
+    @property
+    def roster(self) -> Roster:
+        """Who takes part; nobody before the handshake."""
+        return self.attendance.roster
 
     def run(self, grid: Grid) -> RoundOutcome:
         """Do the round and return what came of it; the summaries then lie in ``summaries``.
@@ -109,27 +118,12 @@ class FirmStrategy(Strategy):
                 answer and ``allow_partial`` is off.
         """
         self.spool.prepare()
-        nodes = wait_for_nodes(
-            grid, self.num_nodes, limit_s=self.rules.nodes_s, patience=self.patience
-        )
-        self.events.event("nodes", present=len(nodes), expected=self.num_nodes)
-        limit = self.rules.handshake_s
-        question = Question("query", lambda _, seconds: records.query_content(seconds), "handshake")
-        answers = ask(grid, nodes, question, limit_s=limit, patience=self.patience)
-        self._roster, self._unheard = shake_hands(
-            answers, self.expected, wanted=self.num_nodes or len(nodes)
-        )
-        present = [vars(hello) for hello in self._roster.hellos]
-        self.events.event("handshake", clients=present)
-        self._log("client_absent", self._unheard)
-        heard = tuple(hello.client_id for hello in self._roster.hellos)
-        decide(RoundOutcome(heard, self._unheard), allow_partial=self.rules.allow_partial)
-        return self._roster
+        return self.attendance.take(grid)
 
     def _task(self, server_round: int) -> Question:
         def content(node_id: int, seconds: float) -> RecordDict:
             told = replace(self.instructions, server_round=server_round)
-            if self._roster.is_pooled(node_id):
+            if self.roster.is_pooled(node_id):
                 told = replace(told, fisher_kept=1.0)
             return records.task_content(encode_instructions(told), seconds)
 
@@ -140,14 +134,14 @@ class FirmStrategy(Strategy):
         layouts: dict[str, str] = {}
         failed: list[ClientFailure] = []
         for answer in answers:
-            if (hello := self._roster.by_node(answer.node_id)) is None:
+            if (hello := self.roster.by_node(answer.node_id)) is None:
                 continue  # written by Flower for a node it cannot name: its client stays missing
             try:
                 layouts[hello.client_id] = self._store(hello, answer)
             except SummaryError as fault:
                 failed.append(hello.failure(str(fault)))
         failed += self._odd(layouts)
-        self._log("client_failed", failed)
+        self.attendance.log("client_failed", failed)
         return self._conclude(sorted(layouts), failed)
 
     def _store(self, hello: Hello, answer: Answer) -> str:
@@ -167,26 +161,24 @@ class FirmStrategy(Strategy):
     def _odd(self, layouts: dict[str, str]) -> Iterator[ClientFailure]:
         """Take out the clients that adapted other weights than most did."""
         odd = odd_layouts(layouts) if layouts else ()
-        for hello in self._roster.hellos:
+        for hello in self.roster.hellos:
             if hello.client_id in odd:
                 del layouts[hello.client_id]
                 yield hello.failure(ODD)
 
     def _conclude(self, received: Sequence[str], failed: Sequence[ClientFailure]) -> RoundOutcome:
         answered = {*received, *(failure.client_id for failure in failed)}
-        silent = [hello for hello in self._roster.hellos if hello.client_id not in answered]
+        silent = [hello for hello in self.roster.hellos if hello.client_id not in answered]
         missing = tuple(hello.failure(LATE) for hello in silent)
-        self._log("client_missing", missing)
+        self.attendance.log("client_missing", missing)
         self.spool.publish(received)
-        notes = self._roster.lacking(set(received))
-        self.outcome = RoundOutcome(tuple(received), (*self._unheard, *failed), missing, notes)
+        notes = self.roster.lacking(set(received))
+        self.outcome = RoundOutcome(
+            tuple(received), (*self.attendance.absent, *failed), missing, notes
+        )
         self.warnings = decide(self.outcome, allow_partial=self.rules.allow_partial)
         self.events.event("round_done", received=list(received), warnings=list(self.warnings))
         return self.outcome
-
-    def _log(self, event: str, failures: Iterable[ClientFailure]) -> None:
-        for failure in failures:
-            self.events.event(event, **vars(failure))
 
     # Flower's interface, for those who call Flower's own ``start``.
 

@@ -9,6 +9,11 @@ train    ``limit``    as above
          ``task``     ConfigRecord: ``instructions`` (JSON)
  reply   ``arrays``   ArrayRecord: named arrays of the summary, bfloat16 as uint16 bits
          ``summary``  ConfigRecord: ``meta`` (JSON)
+copy     ``limit``    as above, of a ``train.copy``
+         ``task``     ConfigRecord: ``instructions`` (JSON), ``dtypes`` (JSON)
+         ``arrays``   ArrayRecord: the weights of a published copy, bfloat16 as uint16 bits
+ reply   ``arrays``   ArrayRecord: the displacement, or the factors of an adapter
+         ``update``   ConfigRecord: ``meta`` (JSON), ``dtypes`` (JSON)
 either   ``failure``  ConfigRecord: ``client_id``, ``role``, ``domain``, ``reason``
 ======== ============ ============================================================================
 """
@@ -84,10 +89,54 @@ def read_task(content: RecordDict) -> str:
     return instructions
 
 
+def array_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
+    """Encode named arrays."""
+    return ArrayRecord({name: Array(array) for name, array in arrays.items()})
+
+
+def copy_content(arrays: ArrayRecord, dtypes: str, instructions: str, seconds: float) -> RecordDict:
+    """Encode a published copy and what to do with it."""
+    content = query_content(seconds)
+    content["task"] = ConfigRecord({"instructions": instructions, "dtypes": dtypes})
+    content["arrays"] = arrays
+    return content
+
+
+def read_copy(content: RecordDict) -> tuple[dict[str, NDArray[np.generic]], str, str]:
+    """Decode a published copy: its arrays, the JSON of their dtypes, and of the instructions.
+
+    Raises:
+        SummaryError: the message is not one of ours.
+    """
+    dtypes = content.config_records.get("task", ConfigRecord()).get("dtypes")
+    record = content.array_records.get("arrays")
+    if not isinstance(dtypes, str) or record is None:
+        raise SummaryError("the server's message carries no copy")
+    return {name: _decode(name, one) for name, one in record.items()}, dtypes, read_task(content)
+
+
+def update_content(
+    arrays: Mapping[str, NDArray[np.generic]], texts: Mapping[str, str]
+) -> RecordDict:
+    """Encode an update's arrays and its JSON texts."""
+    return RecordDict({"arrays": array_record(arrays), "update": ConfigRecord(dict(texts))})
+
+
+def read_update(content: RecordDict) -> tuple[dict[str, NDArray[np.generic]], dict[str, object]]:
+    """Decode an update's arrays and texts; what they mean is checked elsewhere.
+
+    Raises:
+        SummaryError: a record is missing, or an array does not decode; the text names it.
+    """
+    texts, record = content.config_records.get("update"), content.array_records.get("arrays")
+    if texts is None or record is None:
+        raise SummaryError(f"the reply holds {sorted(content)}, expected 'arrays' and 'update'")
+    return {name: _decode(name, array) for name, array in record.items()}, dict(texts)
+
+
 def summary_content(arrays: Mapping[str, NDArray[np.generic]], meta: str) -> RecordDict:
     """Encode a summary's named arrays and its JSON."""
-    encoded = ArrayRecord({name: Array(array) for name, array in arrays.items()})
-    return RecordDict({"arrays": encoded, "summary": ConfigRecord({"meta": meta})})
+    return RecordDict({"arrays": array_record(arrays), "summary": ConfigRecord({"meta": meta})})
 
 
 def read_summary(content: RecordDict) -> tuple[dict[str, NDArray[np.generic]], str]:

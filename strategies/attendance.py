@@ -1,0 +1,70 @@
+"""Who takes part: waits for the nodes, asks each who it is, and checks the answers."""
+
+from collections.abc import Iterable, Sequence
+
+from flwr.serverapp import Grid
+
+from fedunlearn.events import EventLog
+from fedunlearn.rounds import ClientFailure, Identity, Roster, RoundOutcome, RoundRules, decide
+from strategies import records
+from strategies.exchange import Patience, Question, ask, wait_for_nodes
+from strategies.reception import shake_hands
+
+
+class Attendance:
+    """The handshake of a run, done once.
+
+    Args:
+        rules: limits, and whether a run without some clients counts.
+        events: gets the nodes and the clients.
+        patience: how to wait.
+        expected: the run's clients; empty to accept whoever answers.
+        num_nodes: nodes to wait for; by default as many as clients are expected. When neither
+            is given, those that come within ``rules.nodes_s`` take part.
+
+    Attributes:
+        roster: who takes part; empty before :meth:`take`.
+        absent: who was expected and does not.
+    """
+
+    def __init__(
+        self,
+        *,
+        rules: RoundRules,
+        events: EventLog,
+        patience: Patience,
+        expected: Sequence[Identity] = (),
+        num_nodes: int | None = None,
+    ) -> None:
+        self.rules, self.events, self.patience = rules, events, patience
+        self.roster = Roster(())
+        self.absent: tuple[ClientFailure, ...] = ()
+        self._expected = tuple(expected)
+        self._num_nodes = num_nodes or len(self._expected) or None
+
+    def take(self, grid: Grid) -> Roster:
+        """Ask every node who it is.
+
+        Raises:
+            RunError: the clients do not fit together; or an expected one failed or did not
+                answer and ``allow_partial`` is off.
+        """
+        nodes = wait_for_nodes(
+            grid, self._num_nodes, limit_s=self.rules.nodes_s, patience=self.patience
+        )
+        self.events.event("nodes", present=len(nodes), expected=self._num_nodes)
+        question = Question("query", lambda _, seconds: records.query_content(seconds), "handshake")
+        answers = ask(grid, nodes, question, limit_s=self.rules.handshake_s, patience=self.patience)
+        self.roster, self.absent = shake_hands(
+            answers, self._expected, wanted=self._num_nodes or len(nodes)
+        )
+        self.events.event("handshake", clients=[vars(hello) for hello in self.roster.hellos])
+        self.log("client_absent", self.absent)
+        heard = tuple(hello.client_id for hello in self.roster.hellos)
+        decide(RoundOutcome(heard, self.absent), allow_partial=self.rules.allow_partial)
+        return self.roster
+
+    def log(self, event: str, failures: Iterable[ClientFailure]) -> None:
+        """Note failures, one event each."""
+        for failure in failures:
+            self.events.event(event, **vars(failure))

@@ -1,0 +1,256 @@
+"""MPU as a Flower strategy: R rounds of m published copies, one copy at a time.
+
+Method: every copy is sent to every client, who unlearn on it; the server undoes the copy's change
+of coordinates and averages so that the noise cancels (arXiv 2602.23798, algorithm 1). The
+mathematics is in :mod:`fedunlearn.copies`; this file moves records and names who is missing.
+
+An update counts only for the copy it was made from: a reply with another ticket is refused. The
+noise cancels only over all copies, so a client that is missing for one of them is asked again, and
+if that fails the round fails or, where the run allows it, begins again without that client.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedunlearn.copies.rounds import CopyRounds, PublishedCopy
+from fedunlearn.copies.update import CopyTicket, CopyUpdate
+from fedunlearn.copies.update_files import UpdateSpool
+from fedunlearn.copies.wire import encode_tensors, update_from_wire
+from fedunlearn.errors import RunError, SummaryError
+from fedunlearn.rounds import ClientFailure, Hello, Roster
+from strategies import records
+from strategies.attendance import Attendance
+from strategies.exchange import Answer, Question, ask, from_replies
+
+COPY = "train.copy"
+LATE = "its update did not come before the deadline"
+_ATTEMPTS = 2
+
+
+class Instruct(Protocol):
+    """Writes what goes with a copy."""
+
+    def __call__(self, ticket: CopyTicket) -> str:
+        """JSON of the instructions for one copy."""
+
+
+class MpuStrategy(Strategy):
+    """Runs the rounds of one arm.
+
+    :meth:`run` does all rounds with bounded waits. Flower's own ``start`` works too, with
+    ``num_rounds`` of rounds times copies, a Flower round being one copy; it holds the replies to a
+    copy in memory at once and asks nobody a second time.
+
+    Args:
+        rounds: the server's side: weights, copies, sums.
+        instruct: writes what clients are told with a copy.
+        attendance: of the run; the handshake is done if it was not yet.
+        spool: folder where updates wait until all for a copy are there.
+    """
+
+    def __init__(
+        self, rounds: CopyRounds, *, instruct: Instruct, attendance: Attendance, spool: Path
+    ) -> None:
+        self.rounds = rounds
+        self.attendance = attendance
+        self._instruct = instruct
+        self._spool = UpdateSpool(spool)
+        self._ticket: CopyTicket | None = None
+
+    def run(self, grid: Grid) -> None:
+        """Do all rounds that are left; ``rounds.weights`` are then the result.
+
+        Raises:
+            RunError: a client is missing or failed, and ``allow_partial`` is off or it was the
+                last one; the text names it and the copy.
+        """
+        roster = self.attendance.roster
+        if not roster.hellos:
+            roster = self.attendance.take(grid)
+        self.rounds.begin(examples(roster))
+        while (copy := self.rounds.next_copy()) is not None:
+            content, ticket = self._content(copy), copy.ticket
+            del copy  # encoded, it need not be in memory a second time
+            if failed := self._ask(grid, content, ticket):
+                self._drop(failed, ticket)
+            else:
+                self._finish(ticket)
+
+    def _content(self, copy: PublishedCopy) -> "_CopyContent":
+        arrays, dtypes = encode_tensors(copy.tensors)
+        return _CopyContent(records.array_record(arrays), dtypes, self._instruct(copy.ticket))
+
+    def _ask(
+        self, grid: Grid, content: "_CopyContent", ticket: CopyTicket
+    ) -> tuple[ClientFailure, ...]:
+        """Send a copy to all clients of the round, and spool what they make of it."""
+        owed = self._owed()
+        question = Question(COPY, lambda _, seconds: content(seconds), str(ticket.server_round))
+        refused: dict[int, ClientFailure] = {}
+        for _ in range(_ATTEMPTS):
+            answers = ask(
+                grid,
+                [node for node in owed if node not in refused],
+                question,
+                limit_s=self.attendance.rules.deadline_s,
+                patience=self.attendance.patience,
+            )
+            refused |= self._collect(answers, owed, ticket)
+        return _absentees(owed, refused)
+
+    def _owed(self) -> dict[int, Hello]:
+        """Node to client, of those whose updates the round waits for."""
+        roster = self.attendance.roster.hellos
+        return {one.node_id: one for one in roster if one.client_id in self.rounds.clients}
+
+    def _collect(
+        self, answers: Iterable[Answer], owed: dict[int, Hello], ticket: CopyTicket
+    ) -> dict[int, ClientFailure]:
+        """Spool updates and strike their clients off ``owed``; return what cannot be mended."""
+        refused: dict[int, ClientFailure] = {}
+        for answer in answers:
+            hello = owed.get(answer.node_id)
+            if hello is None or answer.content is None:
+                continue  # its process or the connection broke: it stays owed
+            try:
+                self._keep(hello, answer.content, ticket)
+            except SummaryError as fault:
+                refused[answer.node_id] = hello.failure(str(fault))
+            else:
+                del owed[answer.node_id]
+        return refused
+
+    def _keep(self, hello: Hello, content: RecordDict, ticket: CopyTicket) -> None:
+        if (reported := records.read_failure(content)) is not None:
+            raise SummaryError(reported.reason)
+        update = update_from_wire(*records.read_update(content))
+        meta = update.meta
+        if (meta.client_id, meta.ticket) != (hello.client_id, ticket):
+            raise SummaryError(
+                f"it sent an update of client {meta.client_id!r} for {meta.ticket}, expected one "
+                f"of {hello.client_id!r} for {ticket}; it is not used"
+            )
+        update.check(self.rounds.shapes)
+        self._spool.keep(update)
+        self.attendance.events.event(
+            "copy_reply",
+            client_id=hello.client_id,
+            role=hello.role,
+            domain=hello.domain,
+            run=ticket.run,
+            server_round=ticket.server_round,
+            copy=ticket.copy,
+            bytes=sum(tensor.nbytes for tensor in update.tensors.values()),
+            training=meta.training,
+        )
+
+    def _finish(self, ticket: CopyTicket) -> None:
+        """Add the updates of a copy to the round's sum, in the order of ids."""
+        self.rounds.take(ticket, self._updates())
+        self._spool.clear()
+        self.attendance.events.event("copy_done", **vars(ticket))
+
+    def _updates(self) -> Iterator[CopyUpdate]:
+        return self._spool.updates(self.rounds.clients)
+
+    def _drop(self, failed: Iterable[ClientFailure], ticket: CopyTicket) -> None:
+        """Begin the round again without the clients that failed, or give up."""
+        failures = tuple(failed)
+        self.attendance.log("client_failed", failures)
+        names = [failure.client_id for failure in failures]
+        if not self.attendance.rules.allow_partial or set(names) >= set(self.rounds.clients):
+            lines = "\n  ".join(map(str, failures))
+            raise RunError(
+                f"{ticket} lacks the updates of {len(failures)} clients; noise cancels only over "
+                f"all copies, so nothing is averaged:\n  {lines}\n"
+                "set federation.allow_partial=true to go on without them"
+            )
+        self.attendance.absent = (*self.attendance.absent, *failures)
+        self._spool.clear()
+        self.rounds.begin_again(without=names)
+
+    # Flower's interface, for those who call Flower's own ``start``.
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Publish the next copy to all clients; ``arrays`` are not sent.
+
+        Raises:
+            RunError: as :meth:`run`, or all copies are done.
+        """
+        if not self.attendance.roster.hellos:
+            self.rounds.begin(examples(self.attendance.take(grid)))
+        if (copy := self.rounds.next_copy()) is None:
+            raise RunError(f"all copies are done, but Flower asks for round {server_round}")
+        content, self._ticket = self._content(copy), copy.ticket
+        limit = self.attendance.rules.deadline_s
+        question = Question(COPY, lambda _, seconds: content(seconds), str(server_round))
+        return [question.to(node, limit) for node in self._owed()]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Add the updates; after the last copy of all, return the server's weights.
+
+        Raises:
+            RunError: an update is missing or was refused.
+        """
+        if (ticket := self._ticket) is None:
+            raise RunError(f"Flower brings replies to round {server_round}, which asked nothing")
+        owed = self._owed()
+        refused = self._collect(from_replies(replies), owed, ticket)
+        if failed := _absentees(owed, refused):
+            self._drop(failed, ticket)
+            return None, None
+        self._finish(ticket)
+        if not self.rounds.over:
+            return None, None
+        weights = {name: Array(one.numpy()) for name, one in self.rounds.weights.items()}
+        return ArrayRecord(weights), None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask nothing: evaluation is the server's, on sets it holds."""
+        return []
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Return nothing, as nothing was asked."""
+        return None
+
+    def summary(self) -> None:
+        """Note the strategy's rules in the event log."""
+        self.attendance.events.event(
+            "strategy", name=type(self).__name__, **vars(self.attendance.rules)
+        )
+
+
+def examples(roster: Roster) -> Mapping[str, float]:
+    """Client id to its number of examples."""
+    return {hello.client_id: float(hello.num_examples) for hello in roster.hellos}
+
+
+def _absentees(
+    owed: Mapping[int, Hello], refused: Mapping[int, ClientFailure]
+) -> tuple[ClientFailure, ...]:
+    """Everybody whose update is not there: refused, or never came."""
+    lost = [hello.failure(LATE) for node, hello in owed.items() if node not in refused]
+    return (*refused.values(), *lost)
+
+
+class _CopyContent:
+    """The message of one copy; encoded once, whoever it goes to."""
+
+    def __init__(self, arrays: ArrayRecord, dtypes: str, instructions: str) -> None:
+        self._arrays, self._dtypes, self._instructions = arrays, dtypes, instructions
+
+    def __call__(self, seconds: float) -> RecordDict:
+        return records.copy_content(self._arrays, self._dtypes, self._instructions, seconds)
