@@ -1,0 +1,139 @@
+"""The secret T of one layer of one copy, and its action on parameters (MPU, A.4)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from fedunlearn.copies.plan import CopyPlan, Heads, Kind, Parameter
+from fedunlearn.copies.secret import RoundSecret
+from fedunlearn.copies.settings import Symmetry
+from fedunlearn.tensors.keyed_draws import keyed_order
+from fedunlearn.tensors.symmetry import (
+    GridMap,
+    commuting_with_rotary,
+    half_split_planes,
+    head_order,
+    random_orthogonal,
+)
+
+PARTS: Mapping[Symmetry, frozenset[str]] = {
+    "full": frozenset({"ffn", "heads", "query_key", "value_output"}),
+    "paper": frozenset({"ffn", "shared"}),
+    "none": frozenset(),
+}
+"""What each choice consists of; ``shared`` is one transform for all four projections."""
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSymmetry:
+    """T of one layer: a map for every kind of cell. Linear and orthogonal."""
+
+    maps: Mapping[Kind, GridMap]
+
+    def apply_(self, parameter: Parameter, tensor: Tensor) -> Tensor:
+        """Map a tensor of the parameter's shape in place, float32; returned as well."""
+        return self.on_axis_(parameter, tensor, parameter.axis, undo=False)
+
+    def undo_(self, parameter: Parameter, tensor: Tensor) -> Tensor:
+        """Reverse :meth:`apply_`, likewise in place."""
+        return self.on_axis_(parameter, tensor, parameter.axis, undo=True)
+
+    def on_axis_(self, parameter: Parameter, tensor: Tensor, axis: int, *, undo: bool) -> Tensor:
+        """Map, in place, a tensor one of whose axes stands for the parameter's mapped axis."""
+        for kind, span in parameter.actions:
+            cells = span.view(tensor, axis)
+            chosen = self.maps[kind]
+            mapped = chosen.undo(cells, axis) if undo else chosen.apply(cells, axis)
+            if mapped is not cells:
+                cells.copy_(mapped)
+        return tensor
+
+
+@dataclass
+class Symmetries:
+    """T of any copy's layer, for one model and one round; the latest one is kept.
+
+    Attributes:
+        plan: of the model.
+        parts: which transforms, of those in :data:`PARTS`.
+        secret: that they are drawn from.
+        server_round: counts from 1; 0 is for what is never published.
+    """
+
+    plan: CopyPlan
+    parts: frozenset[str]
+    secret: RoundSecret
+    server_round: int
+    _latest: tuple[tuple[int, int], LayerSymmetry] | None = field(default=None, init=False)
+
+    def of(self, copy: int, parameter: Parameter) -> LayerSymmetry:
+        """T of the parameter's layer in a copy."""
+        place = copy, parameter.layer
+        if self._latest is None or self._latest[0] != place:
+            drawn = draw_symmetry(
+                self.plan,
+                self.parts,
+                self.secret,
+                server_round=self.server_round,
+                copy=copy,
+                layer=parameter.layer,
+            )
+            self._latest = place, drawn
+        return self._latest[1]
+
+
+def draw_symmetry(
+    plan: CopyPlan,
+    parts: frozenset[str],
+    secret: RoundSecret,
+    *,
+    server_round: int,
+    copy: int,
+    layer: int,
+) -> LayerSymmetry:
+    """Draw T of one layer of one copy in one round.
+
+    Args:
+        plan: of the model.
+        parts: which transforms, of those in :data:`PARTS`; what does not hold for the model is
+            left out.
+        secret: that the draws come from.
+        server_round: counts from 1.
+        copy: counts from 1.
+        layer: counts from 0.
+    """
+
+    def key(purpose: str) -> bytes:
+        return secret.derive("symmetry", server_round, copy, layer, purpose)
+
+    heads = plan.heads
+    order: tuple[Tensor | None, Tensor | None] = None, None
+    if "heads" in parts and heads.move:
+        order = head_order(key("heads"), heads.key_values, heads.queries // heads.key_values)
+    ffn = keyed_order(key("ffn"), (plan.channels(layer),)) if "ffn" in parts else None
+    query_key, value_output = _turns(heads, parts, key("query_key"), key("value_output"))
+    return LayerSymmetry(
+        {
+            "q": GridMap(order[1], query_key),
+            "k": GridMap(order[0], query_key),
+            "v": GridMap(order[0], value_output),
+            "o": GridMap(order[1], value_output),
+            "ffn": GridMap(ffn),
+        }
+    )
+
+
+def _turns(
+    heads: Heads, parts: frozenset[str], query_key: bytes, value_output: bytes
+) -> tuple[Tensor | None, Tensor | None]:
+    """One matrix a key-value head, for queries and keys, and for values and outputs; float32."""
+    left = right = None
+    if parts & {"query_key", "shared"}:
+        planes = half_split_planes(heads.rotary)
+        left = commuting_with_rotary(query_key, heads.key_values, heads.width, planes).float()
+    if "shared" in parts:
+        right = left
+    elif "value_output" in parts:
+        right = random_orthogonal(value_output, heads.key_values, heads.width).float()
+    return left if heads.turn else None, right
