@@ -12,7 +12,6 @@ import numpy as np
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from fedunlearn.copies import digest
@@ -20,6 +19,7 @@ from fedunlearn.copies.update import CopyUpdate
 from fedunlearn.copies.wire import decode_tensors, update_to_wire
 from fedunlearn.data.reading import read_training_records
 from fedunlearn.errors import RunError
+from fedunlearn.instructions import decode_copy_instructions
 from fedunlearn.models.architecture import Architecture, load_architecture
 from fedunlearn.models.loading import ModelSettings
 from fedunlearn.training.client_settings import ClientIdentity
@@ -28,18 +28,12 @@ from fedunlearn.training.copy_job import CopyInstructions, run_copy_job
 RunCopyJob = Callable[
     [Architecture, ClientIdentity, CopyInstructions, Mapping[str, Tensor]], CopyUpdate
 ]
-_INSTRUCTIONS = TypeAdapter(CopyInstructions)
 
 
 @lru_cache(maxsize=1)
 def shared_architecture(settings: ModelSettings) -> Architecture:
     """Load configuration and tokenizer, once for all clients that run in this process."""
     return load_architecture(settings)
-
-
-def encode_copy_instructions(instructions: CopyInstructions) -> str:
-    """Write instructions as JSON."""
-    return _INSTRUCTIONS.dump_json(instructions).decode()
 
 
 class CopyClient(NumPyClient):
@@ -100,20 +94,13 @@ class CopyClient(NumPyClient):
         names: list[str] = json.loads(str(config["names"]))
         arrays = dict(zip(names, parameters, strict=True))
         published = decode_tensors(arrays, str(config["dtypes"]))
-        instructions = _decode(str(config["instructions"]))
+        instructions = decode_copy_instructions(str(config["instructions"]))
         _refuse_other_copy(published, names, instructions)
         architecture = shared_architecture(self._reference)
         update = self._run_job(architecture, self.identity, instructions, published)
         made, texts = update_to_wire(update)
         labels: dict[str, Scalar] = {"names": json.dumps(sorted(made)), **texts}
         return [made[name] for name in sorted(made)], update.meta.num_examples, labels
-
-
-def _decode(text: str) -> CopyInstructions:
-    try:
-        return _INSTRUCTIONS.validate_json(text)
-    except ValidationError as fault:
-        raise RunError(f"the server's instructions do not fit this client: {fault}") from fault
 
 
 def _refuse_other_copy(

@@ -89,12 +89,13 @@ def _run_facts(
         base_model=first.base_model,
         base_model_sha256=first.base_model_sha256,
         seconds={"clients": log[-1]["time"] - log[0]["time"]} if log else {},
-        versions={"fedunlearn": __version__, **_versions()},
+        versions=stack_versions(),
     )
 
 
-def _versions() -> dict[str, str]:
-    found = {}
+def stack_versions() -> dict[str, str]:
+    """Versions of this package and of what it stands on."""
+    found = {"fedunlearn": __version__}
     for package in _STACK:
         try:
             found[package] = version(package)

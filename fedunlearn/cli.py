@@ -1,4 +1,4 @@
-"""The command line: ``run``, ``merge``, ``sweep``, ``compare``, ``export``, ``check``, ``list``.
+"""The command line: ``run``, ``resume``, ``merge``, ``sweep``, ``compare``, ``export``, and so on.
 
 Exit status: 0 done, 1 the run failed, 2 bad input. Results go to stdout, everything else to
 stderr; stack traces only with ``--debug`` or ``FEDUNLEARN_DEBUG=1``.
@@ -111,6 +111,19 @@ def run(
     from fedunlearn import commands
 
     commands.run(given or (), out, verbose=verbose, quiet=quiet)
+
+
+@app.command()
+def resume(
+    run_dir: Annotated[Path, typer.Argument(help="Folder of a run that was interrupted.")],
+    verbose: Annotated[bool, typer.Option("--verbose", help="Let Flower and Ray log.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Go on with an interrupted run: what is done is not done again."""
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr)
+    from fedunlearn import commands
+
+    commands.resume(run_dir, verbose=verbose, quiet=quiet)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Composition root of a client: a Flower ClientApp with two thin handlers.
+"""Composition root of a client: a Flower ClientApp with three thin handlers.
 
 Who the node is comes from the node. In a deployment its ``--node-config`` has ``client-id``,
 ``role``, ``domain`` and ``data``, and where its objective reads them ``retain-data`` and
@@ -16,10 +16,12 @@ from dataclasses import replace
 import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common import Scalar
 
 from clients.deadline import time_limit
 from clients.unlearn import RunJob, UnlearnClient, read_fit
-from fedunlearn.config import RunConfig
+from clients.unlearn_copy import CopyClient, RunCopyJob, read_copy_fit
+from fedunlearn.config import AnyConfig, MpuConfig
 from fedunlearn.data.reading import DataSpec, build_source
 from fedunlearn.errors import ConfigError, FedUnlearnError, InputError
 from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
@@ -28,10 +30,11 @@ from fedunlearn.rounds import UNKNOWN_DOMAIN, UNKNOWN_ROLE, ClientFailure
 from fedunlearn.run_keys import config_of
 from fedunlearn.training.client_job import run_client_job
 from fedunlearn.training.client_settings import ClientIdentity
+from fedunlearn.training.copy_job import run_copy_job
 from strategies import records
 
-ConfigSource = Callable[[Context], RunConfig]
-Work = Callable[[UnlearnClient, RecordDict], RecordDict]
+ConfigSource = Callable[[Context], AnyConfig]
+Work = Callable[[AnyConfig, ClientIdentity, RecordDict], RecordDict]
 
 NODE_KEYS = ("client-id", "role", "domain", "data")
 OPTIONAL_NODE_KEYS = ("retain-data", "refusals")
@@ -41,12 +44,12 @@ GRACE_S = 5.0  # a client gives up a little after the server stopped waiting for
 logger = logging.getLogger(__name__)
 
 
-def run_config_source(context: Context) -> RunConfig:
+def run_config_source(context: Context) -> AnyConfig:
     """Load the config that the keys of the run name."""
     return config_of(context.run_config)
 
 
-def node_identity(context: Context, config: RunConfig) -> ClientIdentity:
+def node_identity(context: Context, config: AnyConfig) -> ClientIdentity:
     """Find out who this node is.
 
     Raises:
@@ -112,20 +115,44 @@ def _node_data(text: str, key: str) -> DataSpec:
 
 
 def make_client_app(
-    config_source: ConfigSource = run_config_source, *, run_job: RunJob = run_client_job
+    config_source: ConfigSource = run_config_source,
+    *,
+    run_job: RunJob = run_client_job,
+    run_copy_job: RunCopyJob = run_copy_job,
 ) -> ClientApp:
     """Build the ClientApp.
 
     Args:
         config_source: finds the run's config, from which the client takes the base model, the
             number of threads and, in a simulation, its identity.
-        run_job: the client's work; replaced in tests only.
+        run_job: the client's work in FIRM; replaced in tests only.
+        run_copy_job: the client's work in MPU; likewise.
     """
     app = ClientApp()
 
-    def client(config: RunConfig, identity: ClientIdentity) -> UnlearnClient:
-        torch.set_num_threads(max(1, int(config.federation.client_cpus)))
-        return UnlearnClient(identity, config.model, run_job=run_job)
+    def introduce(config: AnyConfig, identity: ClientIdentity, _: RecordDict) -> RecordDict:
+        client: UnlearnClient | CopyClient
+        if isinstance(config, MpuConfig):
+            client = CopyClient(identity, config.reference)
+        else:
+            client = UnlearnClient(identity, config.model)
+        return records.hello_content(client.get_properties({}))
+
+    def train(config: AnyConfig, identity: ClientIdentity, content: RecordDict) -> RecordDict:
+        client = UnlearnClient(identity, config.model, run_job=run_job)
+        arrays, meta = read_fit(client.fit([], {"instructions": records.read_task(content)}))
+        return records.summary_content(arrays, meta)
+
+    def unlearn_copy(
+        config: AnyConfig, identity: ClientIdentity, content: RecordDict
+    ) -> RecordDict:
+        if not isinstance(config, MpuConfig):
+            raise ConfigError([f"method: this node's config is of {config.method}, not of mpu"])
+        client = CopyClient(identity, config.reference, run_job=run_copy_job)
+        arrays, dtypes, instructions = records.read_copy(content)
+        labels: dict[str, Scalar] = {"dtypes": dtypes, "instructions": instructions}
+        made = client.fit(list(arrays.values()), {"names": json.dumps(list(arrays)), **labels})
+        return records.update_content(*read_copy_fit(made))
 
     def handle(message: Message, context: Context, work: Work) -> Message:
         who = ClientFailure(f"node {context.node_id}", UNKNOWN_ROLE, UNKNOWN_DOMAIN, "")
@@ -133,31 +160,27 @@ def make_client_app(
             config = config_source(context)
             identity = node_identity(context, config)
             who = ClientFailure(identity.id, identity.role, identity.domain, "")
+            torch.set_num_threads(max(1, int(config.federation.client_cpus)))
             with time_limit(_seconds_left(message, context)):
-                content = work(client(config, identity), message.content)
+                content = work(config, identity, message.content)
         except Exception as fault:  # reported to the server, which decides what becomes of the run
             logger.warning("client %s failed", who.client_id, exc_info=True)
             content = records.failure_content(replace(who, reason=describe(fault)))
         return Message(content, reply_to=message)
 
     @app.query()
-    def hello(message: Message, context: Context) -> Message:
-        return handle(message, context, _introduce)
+    def _hello(message: Message, context: Context) -> Message:
+        return handle(message, context, introduce)
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
-        return handle(message, context, _train)
+    def _train(message: Message, context: Context) -> Message:
+        return handle(message, context, train)
+
+    @app.train("copy")
+    def _unlearn_copy(message: Message, context: Context) -> Message:
+        return handle(message, context, unlearn_copy)
 
     return app
-
-
-def _introduce(client: UnlearnClient, _: RecordDict) -> RecordDict:
-    return records.hello_content(client.get_properties({}))
-
-
-def _train(client: UnlearnClient, content: RecordDict) -> RecordDict:
-    arrays, meta = read_fit(client.fit([], {"instructions": records.read_task(content)}))
-    return records.summary_content(arrays, meta)
 
 
 def describe(fault: Exception) -> str:

@@ -8,23 +8,35 @@ from typing import Any, Literal
 
 from fedunlearn.absence import absentees
 from fedunlearn.aggregation import in_turn, merge_to, parse_epsilon, read_merge
+from fedunlearn.arms import UNLEARNED_FOLDER, finish_arms, read_unlearned
 from fedunlearn.assembly import merge_row
 from fedunlearn.config import (
+    AnyConfig,
+    MpuConfig,
     builtin_configs,
     check_config,
     leak_notes,
     load_config,
     load_merge,
+    load_run,
 )
-from fedunlearn.console import TerminalWatcher, show_report, show_table, stderr, stdout
+from fedunlearn.console import TerminalWatcher, show_arms, show_report, show_table, stderr, stdout
 from fedunlearn.data.sources import SOURCES
 from fedunlearn.errors import ConfigError, InputError
 from fedunlearn.events import EVENTS_FILE
-from fedunlearn.export import export_adapter, export_model
+from fedunlearn.export import ExportReport, export_adapter, export_model
 from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.models.loading import load_base
 from fedunlearn.objectives import OBJECTIVES
-from fedunlearn.pipeline import CONFIG_FILE, MERGED_FOLDER, finish, prepare, summaries_folder
+from fedunlearn.pipeline import (
+    CONFIG_FILE,
+    MERGED_FOLDER,
+    SUMMARIES_FOLDER,
+    finish,
+    make_world,
+    prepare,
+    summaries_folder,
+)
 from fedunlearn.ray_workers import ray_workers
 from fedunlearn.registry import Registry, nearest
 from fedunlearn.simulation import simulate
@@ -43,13 +55,40 @@ _REGISTRIES: dict[str, Registry[Any]] = {
 
 def run(given: Sequence[str], out: Path | None, *, verbose: bool, quiet: bool) -> None:
     """Do a whole run with simulated clients, and show the result."""
-    config = load_config(*_split(given), local=True)
+    config = load_run(*_split(given), local=True)
     run_dir = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.name}"
     watcher = TerminalWatcher(stderr(), quiet=quiet)
     notes = prepare(config, run_dir, watcher=watcher, local=True)
     with watcher.stage("clients") as progress:
         warnings = [*notes, *simulate(config, run_dir, progress=progress, verbose=verbose)]
-    show_report(finish(run_dir, config, warnings=warnings, watcher=watcher), run_dir, stdout())
+    _finish(config, run_dir, warnings, watcher)
+
+
+def resume(run_dir: Path, *, verbose: bool, quiet: bool) -> None:
+    """Go on with a run that was interrupted, from what its folder holds.
+
+    Raises:
+        InputError: the folder is no run's.
+    """
+    config = load_run(run_dir / CONFIG_FILE, local=True)
+    watcher = TerminalWatcher(stderr(), quiet=quiet)
+    make_world(config, watcher=watcher)
+    warnings: tuple[str, ...] = ()
+    if isinstance(config, MpuConfig) or not (run_dir / SUMMARIES_FOLDER).is_dir():
+        with watcher.stage("clients") as progress:
+            warnings = simulate(config, run_dir, progress=progress, verbose=verbose)
+    _finish(config, run_dir, warnings, watcher)
+
+
+def _finish(
+    config: AnyConfig, run_dir: Path, warnings: Sequence[str], watcher: TerminalWatcher
+) -> None:
+    if isinstance(config, MpuConfig):
+        arms = finish_arms(run_dir, config, warnings=warnings, watcher=watcher)
+        show_arms(arms, run_dir, stdout())
+    else:
+        report = finish(run_dir, config, warnings=warnings, watcher=watcher)
+        show_report(report, run_dir, stdout())
 
 
 def check(given: Sequence[str], *, fetch: bool = False) -> None:
@@ -65,15 +104,24 @@ def check(given: Sequence[str], *, fetch: bool = False) -> None:
     source, overrides = _split(given)
     if faults := check_config(source, overrides, fetch=fetch):
         raise ConfigError(faults)
-    config = load_config(source, overrides)
+    config = load_run(source, overrides)
     for note in leak_notes(config, clients=True, fetch=fetch):
         stderr().print(f"warning: {note}", markup=False, soft_wrap=True)
     roles = [client.role for client in config.clients]
     stdout().print(
         f"{config.name}: no fault; {roles.count('forget')} forget and {roles.count('retain')} "
-        f"retain clients, {len(config.merges)} merges, {len(config.swept)} of them swept over "
-        f"{sum(map(len, config.swept.values()))} gammas",
+        f"retain clients, {_plan_in_words(config)}",
         soft_wrap=True,
+    )
+
+
+def _plan_in_words(config: AnyConfig) -> str:
+    if isinstance(config, MpuConfig):
+        copies = sum(arm.rounds * arm.copies_a_round for arm in config.arms.values())
+        return f"{len(config.arms)} arms, {copies} copies to publish"
+    return (
+        f"{len(config.merges)} merges, {len(config.swept)} of them swept over "
+        f"{sum(map(len, config.swept.values()))} gammas"
     )
 
 
@@ -109,7 +157,10 @@ def merge(
 
 
 def export(run_dir: Path, out: Path, name: str, *, form: ExportForm, rank: int | None) -> None:
-    """Write a run's merge ``name`` as a model or as an adapter."""
+    """Write a run's merge, or the result of an arm, ``name`` as a model or as an adapter."""
+    if (run_dir / UNLEARNED_FOLDER).is_dir():
+        _export_arm(run_dir, out, name, form=form)
+        return
     merged = read_merge(_merged_folder(run_dir, name))
     origin = merged.report
     if form == "adapter":
@@ -121,6 +172,19 @@ def export(run_dir: Path, out: Path, name: str, *, form: ExportForm, rank: int |
     else:
         base = load_base(load_config(run_dir / CONFIG_FILE).model)
         report = export_model(merged.delta, base, out, base_sha256=origin.base_model_sha256)
+    _say_exported(report, form, name, out)
+
+
+def _export_arm(run_dir: Path, out: Path, name: str, *, form: ExportForm) -> None:
+    if form == "adapter":
+        raise InputError("an arm of MPU changes all weights, not those of an adapter: --as model")
+    outcome, delta = read_unlearned(run_dir, name)
+    base = load_base(load_run(run_dir / CONFIG_FILE).model)
+    report = export_model(delta, base, out, base_sha256=outcome.base_model_sha256, shared=True)
+    _say_exported(report, form, name, out)
+
+
+def _say_exported(report: ExportReport, form: ExportForm, name: str, out: Path) -> None:
     stdout().print(
         f"{form} of {name}: relative error {report.relative_error:.3g} over "
         f"{len(report.tensors)} tensors\n{out}",

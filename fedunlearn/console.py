@@ -11,6 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBars
 from rich.table import Table as RichTable
 
+from fedunlearn.arms import UNLEARNED_FOLDER
+from fedunlearn.arms.report import ArmsReport
+from fedunlearn.arms.text import arms_table
 from fedunlearn.progress import Progress
 from fedunlearn.report import PLOT, REPORT_JSON, REPORT_MARKDOWN, Report
 from fedunlearn.tables import Table, headline
@@ -78,6 +81,18 @@ def show_report(report: Report, run_dir: Path, console: Console) -> None:
     for warning in report.warnings:
         console.print(f"[yellow]Warning:[/yellow] {escape(warning)}")
     show_paths(run_dir, [REPORT_MARKDOWN, REPORT_JSON, PLOT, "merged"], console)
+
+
+def show_arms(report: ArmsReport, run_dir: Path, console: Console) -> None:
+    """Print the result of an MPU run: one table, what to beware of, where the files are."""
+    console.print(f"[bold]{escape(report.run.name)}[/bold]: before, and after every arm")
+    show_table(arms_table(report), console)
+    for client in report.missing:
+        who = f"{client.client_id} ({client.role}, {client.domain})"
+        console.print(f"[bold red]Missing:[/bold red] {escape(who)}: {escape(client.consequence)}")
+    for warning in report.warnings:
+        console.print(f"[yellow]Warning:[/yellow] {escape(warning)}")
+    show_paths(run_dir, [REPORT_MARKDOWN, REPORT_JSON, UNLEARNED_FOLDER], console)
 
 
 def show_table(table: Table, console: Console) -> None:

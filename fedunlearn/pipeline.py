@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedunlearn.aggregation import write_merge
 from fedunlearn.assembly import build_report
-from fedunlearn.config import RunConfig, check_files, leak_notes, to_yaml
+from fedunlearn.config import AnyConfig, CommonConfig, RunConfig, check_files, leak_notes, to_yaml
 from fedunlearn.evaluation import read_bank
 from fedunlearn.events import EVENTS_FILE
 from fedunlearn.models.loading import load_base
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def prepare(
-    config: RunConfig, run_dir: Path, *, watcher: Watcher | None = None, local: bool = False
+    config: AnyConfig, run_dir: Path, *, watcher: Watcher | None = None, local: bool = False
 ) -> list[str]:
     """Make the embedded world where there is one, check the data, and write ``config.yaml``.
 
@@ -58,7 +58,7 @@ def prepare(
     return notes
 
 
-def make_world(config: RunConfig, *, watcher: Watcher | None = None) -> None:
+def make_world(config: CommonConfig, *, watcher: Watcher | None = None) -> None:
     """Make the embedded world, where the config has one and it is not there yet."""
     if config.world is not None:
         with (watcher or Silent()).stage("teaching the embedded model") as progress:

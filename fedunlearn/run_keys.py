@@ -13,13 +13,13 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedunlearn.config import RunConfig, load_config
+from fedunlearn.config import AnyConfig, load_run
 from fedunlearn.errors import ConfigError
 
 RunKeys = Mapping[str, bool | int | float | str]
 
 
-def config_of(keys: RunKeys) -> RunConfig:
+def config_of(keys: RunKeys) -> AnyConfig:
     """Load the config that the keys name.
 
     Raises:
@@ -29,7 +29,7 @@ def config_of(keys: RunKeys) -> RunConfig:
         overrides = shlex.split(str(keys.get("overrides", "")))
     except ValueError as fault:
         raise ConfigError([f"overrides: {fault} in {keys['overrides']!r}"]) from None
-    return load_config(str(keys.get("config", "")) or None, overrides)
+    return load_run(str(keys.get("config", "")) or None, overrides)
 
 
 def folder_of(keys: RunKeys, *, name: str, stamp: str) -> Path:

@@ -7,23 +7,31 @@ does the round and hands over to the pipeline, which merges, evaluates and repor
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedunlearn.config import RunConfig
+from fedunlearn.arms import Bench, finish_arms
+from fedunlearn.config import AnyConfig, ArmSettings, FederationSettings, MpuConfig, RunConfig
+from fedunlearn.copies.update import CopyTicket
 from fedunlearn.errors import FedUnlearnError
 from fedunlearn.events import EVENTS_FILE, EventLog, Listener
+from fedunlearn.instructions import encode_copy_instructions
 from fedunlearn.pipeline import finish, prepare
 from fedunlearn.rounds import RoundRules
 from fedunlearn.run_keys import config_of, folder_of
+from strategies.attendance import Attendance
 from strategies.exchange import Patience
 from strategies.firm import FirmStrategy
+from strategies.mpu import MpuStrategy
 
 NODES_S = 60.0  # for all nodes to be there
 HANDSHAKE_S = 600.0  # for all to load the base model and say who they are
+
+SPOOL = ".incoming"
 
 logger = logging.getLogger("flwr.fedunlearn")  # shown wherever Flower's own log is
 
@@ -37,51 +45,97 @@ def never() -> bool:
 
 def federate(
     grid: Grid,
-    config: RunConfig,
+    config: AnyConfig,
     run_dir: Path,
     *,
     listener: Listener | None = None,
     stopped: Callable[[], bool] = never,
 ) -> tuple[str, ...]:
-    """Do the round: afterwards ``run_dir/summaries`` holds one folder a client.
+    """Do the rounds of a run.
+
+    Afterwards ``run_dir/summaries`` holds one folder a client (FIRM), or ``run_dir/unlearned``
+    one an arm (MPU).
 
     Args:
         grid: Flower's way to the nodes.
         config: the run's.
         run_dir: its folder; ``events.jsonl`` is continued there.
         listener: told of every event, see :class:`EventLog`.
-        stopped: true once nobody waits for the round any more.
+        stopped: true once nobody waits for the rounds any more.
 
     Returns:
         Warnings for the report, see :func:`fedunlearn.rounds.decide`.
 
     Raises:
-        InputError: the folder already holds summaries.
-        RunError: see :meth:`FirmStrategy.run`.
+        InputError: the folder already holds summaries; or a model does not fit (MPU).
+        RunError: a client is missing or failed, or the clients do not fit together.
     """
-    rules = RoundRules(
+    events = EventLog(run_dir / EVENTS_FILE, clock=time.time, listener=listener)
+    patience = Patience(clock=time.monotonic, sleep=time.sleep, stopped=stopped)
+    try:
+        if isinstance(config, MpuConfig):
+            return _federate_copies(grid, config, run_dir, events=events, patience=patience)
+        return _federate_summaries(grid, config, run_dir, events=events, patience=patience)
+    except FedUnlearnError as fault:
+        events.event("round_failed", error=str(fault))
+        raise
+
+
+def _rules(federation: FederationSettings) -> RoundRules:
+    return RoundRules(
         nodes_s=NODES_S,
         handshake_s=HANDSHAKE_S,
-        deadline_s=config.federation.deadline_s,
-        allow_partial=config.federation.allow_partial,
+        deadline_s=federation.deadline_s,
+        allow_partial=federation.allow_partial,
     )
-    events = EventLog(run_dir / EVENTS_FILE, clock=time.time, listener=listener)
+
+
+def _federate_summaries(
+    grid: Grid, config: RunConfig, run_dir: Path, *, events: EventLog, patience: Patience
+) -> tuple[str, ...]:
     strategy = FirmStrategy(
         config.instructions(),
         run_dir=run_dir,
-        rules=rules,
+        rules=_rules(config.federation),
         events=events,
-        patience=Patience(clock=time.monotonic, sleep=time.sleep, stopped=stopped),
+        patience=patience,
         expected=config.clients,
         num_nodes=config.federation.expected_clients,
     )
     strategy.summary()
-    try:
-        strategy.run(grid)
-    except FedUnlearnError as fault:
-        events.event("round_failed", error=str(fault))
-        raise
+    strategy.run(grid)
     return strategy.warnings
+
+
+def _federate_copies(
+    grid: Grid, config: MpuConfig, run_dir: Path, *, events: EventLog, patience: Patience
+) -> tuple[str, ...]:
+    attendance = Attendance(
+        rules=_rules(config.federation),
+        events=events,
+        patience=patience,
+        expected=config.clients,
+        num_nodes=config.federation.expected_clients,
+    )
+    bench = Bench(config, run_dir)
+    for arm in bench.arms():
+        strategy = MpuStrategy(
+            arm.rounds,
+            instruct=partial(_copy_instructions, arm.settings, config.seed),
+            attendance=attendance,
+            spool=run_dir / SPOOL / arm.name,
+        )
+        strategy.summary()
+        start = time.monotonic()
+        strategy.run(grid)
+        seconds = round(time.monotonic() - start, 3)
+        outcome = bench.write(arm, seconds=seconds, bytes_uploaded=strategy.largest_update)
+        events.event("arm_done", name=outcome.name, seconds=seconds, norm=outcome.norm)
+    return tuple(f"{failure}; {failure.consequence}" for failure in attendance.absent)
+
+
+def _copy_instructions(chosen: ArmSettings, seed: int, ticket: CopyTicket) -> str:
+    return encode_copy_instructions(chosen.instructions(seed, ticket))
 
 
 def make_server_app(main: Main) -> ServerApp:
@@ -103,7 +157,10 @@ def main(grid: Grid, context: Context) -> None:
     logger.info("run folder: %s", run_dir)
     notes = prepare(config, run_dir)
     warnings = [*notes, *federate(grid, config, run_dir, listener=log_event)]
-    finish(run_dir, config, warnings=warnings)
+    if isinstance(config, MpuConfig):
+        finish_arms(run_dir, config, warnings=warnings)
+    else:
+        finish(run_dir, config, warnings=warnings)
     logger.info("done: %s", run_dir / "report.md")
 
 

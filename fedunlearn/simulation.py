@@ -23,24 +23,24 @@ from flwr.serverapp import Grid  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
 from fedunlearn.client_app import make_client_app  # noqa: E402
-from fedunlearn.config import FederationSettings, RunConfig  # noqa: E402
+from fedunlearn.config import AnyConfig, FederationSettings, MpuConfig  # noqa: E402
 from fedunlearn.errors import RunError  # noqa: E402
 from fedunlearn.progress import Progress  # noqa: E402
 from fedunlearn.server_app import federate, make_server_app  # noqa: E402
 from strategies.spool import Spool  # noqa: E402
 
-_CLIENT_OVER = ("train_reply", "client_failed", "client_absent", "client_missing")
+_CLIENT_OVER = ("train_reply", "copy_reply", "client_failed", "client_absent", "client_missing")
 
 
 def simulate(
-    config: RunConfig,
+    config: AnyConfig,
     run_dir: Path,
     *,
     progress: Progress | None = None,
     verbose: bool = False,
     client_app: ClientApp | None = None,
 ) -> tuple[str, ...]:
-    """Do the round of ``config`` with simulated clients.
+    """Do the rounds of ``config`` with simulated clients.
 
     Args:
         config: the run's; ``federation`` says how many clients run at once and on what.
@@ -56,7 +56,8 @@ def simulate(
         InputError: the folder already holds summaries.
         RunError: a client failed, or the simulation itself did; the text says which and why.
     """
-    Spool(run_dir).check_unused()
+    if not isinstance(config, MpuConfig):
+        Spool(run_dir).check_unused()
     round_ = _Round(config, run_dir, progress)
     with quiet_logs(verbose=verbose):
         try:
@@ -77,13 +78,13 @@ def simulate(
 class _Round:
     """Carries the round's outcome out of Flower's server thread."""
 
-    def __init__(self, config: RunConfig, run_dir: Path, progress: Progress | None) -> None:
+    def __init__(self, config: AnyConfig, run_dir: Path, progress: Progress | None) -> None:
         self.stop = threading.Event()
         self.engine_fault: Exception | None = None
         self._config = config
         self._run_dir = run_dir
         self._progress = progress
-        self._done = 0
+        self._done, self._total = 0, steps_of(config)
         self._fault: Exception | None = None
         self._warnings: tuple[str, ...] | None = None
 
@@ -104,7 +105,7 @@ class _Round:
         if event in _CLIENT_OVER:
             self._done += 1
         if self._progress is not None:
-            self._progress(self._done, len(self._config.clients))
+            self._progress(self._done, self._total)
 
     def result(self) -> tuple[str, ...]:
         """Return the round's warnings, or raise why there are none."""
@@ -118,6 +119,16 @@ class _Round:
         if self._warnings is None:
             raise RunError("the simulation ended before the round was over")
         return self._warnings
+
+
+def steps_of(config: AnyConfig) -> int:
+    """How many answers a run waits for."""
+    copies = (
+        sum(arm.rounds * arm.copies_a_round for arm in config.arms.values())
+        if isinstance(config, MpuConfig)
+        else 1
+    )
+    return copies * len(config.clients)
 
 
 def backend_config(federation: FederationSettings, *, verbose: bool = False) -> dict[str, Any]:

@@ -51,19 +51,35 @@ class _Group:
 
 
 def headline(report: Report) -> Table:
-    """Base and every merge: a column per forget set, one for retain and one for utility.
+    """Base and every merge with its gamma; see :func:`models_table`."""
+    labels = {name: (f"{report.merges[name].gamma:g}",) for name in report.scores}
+    return models_table(report.base, report.scores, heads=("gamma",), labels=labels)
+
+
+def models_table(
+    base: Sets,
+    scores: Mapping[str, Sets],
+    *,
+    heads: tuple[str, ...],
+    labels: Mapping[str, tuple[str, ...]],
+) -> Table:
+    """Base and other models: a column per forget set, one for retain and one for utility.
 
     A cell holds ROUGE-L recall, answer probability and multiple-choice accuracy; a column of
     several sets holds their mean.
+
+    Args:
+        base: the base model's scores.
+        scores: of each other model.
+        heads: of further columns on the left.
+        labels: of each other model, what stands in those.
     """
-    groups, metrics = _groups(report.base), _metrics(report.base)
+    groups, metrics = _groups(base), _metrics(base)
     legend = " ".join(f"{_SHORT[metric]:>4}" for metric in metrics)
-    heads = [f"{group.title}\n{_sizes(report.base, group)}\n{legend}" for group in groups]
-    rows = [("base", "", *_cells(report.base, groups, metrics))]
-    for name, sets in report.scores.items():
-        gamma = f"{report.merges[name].gamma:g}"
-        rows.append((name, gamma, *_cells(sets, groups, metrics)))
-    return Table(("model", "gamma", *heads), tuple(rows))
+    titles = [f"{group.title}\n{_sizes(base, group)}\n{legend}" for group in groups]
+    rows = [("base", *("" for _ in heads), *_cells(base, groups, metrics))]
+    rows += [(name, *labels[name], *_cells(sets, groups, metrics)) for name, sets in scores.items()]
+    return Table(("model", *heads, *titles), tuple(rows))
 
 
 def scores_of(report: Report, metric: Metric) -> Table:

@@ -51,6 +51,9 @@ class MpuStrategy(Strategy):
         instruct: writes what clients are told with a copy.
         attendance: of the run; the handshake is done if it was not yet.
         spool: folder where updates wait until all for a copy are there.
+
+    Attributes:
+        largest_update: bytes of the largest update so far.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class MpuStrategy(Strategy):
         self._instruct = instruct
         self._spool = UpdateSpool(spool)
         self._ticket: CopyTicket | None = None
+        self.largest_update = 0
 
     def run(self, grid: Grid) -> None:
         """Do all rounds that are left; ``rounds.weights`` are then the result.
@@ -137,6 +141,8 @@ class MpuStrategy(Strategy):
             )
         update.check(self.rounds.shapes)
         self._spool.keep(update)
+        size = sum(tensor.nbytes for tensor in update.tensors.values())
+        self.largest_update = max(size, self.largest_update)
         self.attendance.events.event(
             "copy_reply",
             client_id=hello.client_id,
@@ -145,7 +151,7 @@ class MpuStrategy(Strategy):
             run=ticket.run,
             server_round=ticket.server_round,
             copy=ticket.copy,
-            bytes=sum(tensor.nbytes for tensor in update.tensors.values()),
+            bytes=size,
             training=meta.training,
         )
 

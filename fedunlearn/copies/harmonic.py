@@ -1,7 +1,7 @@
 """The harmonic average of displacements (MPU, eq. 10), accumulated as they come (eq. 14-15)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -24,24 +24,55 @@ ALONE: Mapping[str, float] = {"client": 1.0}
 """One client does every copy."""
 
 
+Shares = Mapping[tuple[int, str], float]
+"""Weight of a client's displacement from a copy, for all that are due; they sum to 1."""
+
+
+def harmonic_shares(alphas: Sequence[float], clients: Mapping[str, float] = ALONE) -> Shares:
+    """Weights of the harmonic average (eq. 10), shared out between clients.
+
+    Args:
+        alphas: of all copies, at least two.
+        clients: name to weight, positive; only their ratios matter.
+
+    Raises:
+        InputError: fewer than two copies, or a weight that is not positive.
+    """
+    if len(alphas) < 2:
+        raise InputError(f"{len(alphas)} copy cannot cancel its noise; m must be at least 2")
+    if not all(alpha > 0 and math.isfinite(alpha) for alpha in alphas):
+        raise InputError(f"alphas must be positive numbers, got {list(alphas)}")
+    inverse = [1 / alpha for alpha in alphas]
+    return {
+        (copy, client): part / sum(inverse) * share
+        for copy, part in enumerate(inverse, 1)
+        for (_, client), share in client_shares(clients).items()
+    }
+
+
+def client_shares(clients: Mapping[str, float]) -> Shares:
+    """Weights of the clients' mean displacement from a single copy.
+
+    Raises:
+        InputError: no client, or a weight that is not positive.
+    """
+    if not clients or not all(weight > 0 for weight in clients.values()):
+        raise InputError(f"clients need positive weights, got {dict(clients)}")
+    total = sum(clients.values())
+    return {(1, client): weight / total for client, weight in clients.items()}
+
+
 class _Expected:
     """Which displacements are due, what each weighs, and which are in."""
 
-    def __init__(self, alphas: Sequence[float], clients: Mapping[str, float]) -> None:
-        if len(alphas) < 2:
-            raise InputError(f"{len(alphas)} copy cannot cancel its noise; m must be at least 2")
-        if not all(alpha > 0 and math.isfinite(alpha) for alpha in alphas):
-            raise InputError(f"alphas must be positive numbers, got {list(alphas)}")
-        if not clients or not all(weight > 0 for weight in clients.values()):
-            raise InputError(f"clients need positive weights, got {dict(clients)}")
-        inverse, shares = [1 / alpha for alpha in alphas], sum(clients.values())
-        self._weights = {
-            (copy, client): part / sum(inverse) * weight / shares
-            for copy, part in enumerate(inverse, 1)
-            for client, weight in clients.items()
-        }
+    def __init__(self, shares: Shares) -> None:
+        self._weights = dict(shares)
         self._in: set[tuple[int, str]] = set()
         self._broken: tuple[int, str] | None = None
+
+    def skip(self, copies: int) -> None:
+        """Count the displacements of the first copies as being in."""
+        self._in = {key for key in self._weights if key[0] <= copies}
 
     def begin(self, copy: int, client: str) -> float:
         """Weight of a displacement that is about to be added; nothing counts until :meth:`end`."""
@@ -75,33 +106,35 @@ class _Expected:
             )
 
 
-class HarmonicMean:
-    """One float32 accumulator over all parameters; complete once every copy of every client is in.
+class DisplacementSum:
+    """One float32 accumulator over all parameters, of displacements times their shares.
 
-    ``result = sum_k (1/alpha_k) mean_k / sum_k (1/alpha_k)``, where ``mean_k`` is the clients'
-    mean displacement from copy k, weighted by ``clients``. In exact arithmetic the order of
-    additions does not matter; in float32 it may in the last bit.
+    In exact arithmetic the order of additions does not matter; in float32 it may in the last bit.
     """
 
-    def __init__(
-        self,
-        alphas: Sequence[float],
-        shapes: Mapping[str, tuple[int, ...]],
-        *,
-        clients: Mapping[str, float] = ALONE,
-    ) -> None:
+    def __init__(self, shares: Shares, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Start at zero.
 
         Args:
-            alphas: of all copies, at least two.
+            shares: of every displacement that is due.
             shapes: what every displacement must consist of, e.g. ``plan.shapes``.
-            clients: name to weight, positive; only their ratios matter.
-
-        Raises:
-            InputError: fewer than two copies, or a weight that is not positive.
         """
-        self._expected = _Expected(alphas, clients)
+        self._expected = _Expected(shares)
         self._sums = {name: torch.zeros(shape) for name, shape in shapes.items()}
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The sum so far, to be stored; the accumulator itself."""
+        return self._sums
+
+    def restore(self, tensors: Mapping[str, Tensor], *, copies: int) -> None:
+        """Go on from what :meth:`tensors` gave when the first ``copies`` were in."""
+        self._expected.skip(copies)
+        for name, tensor in tensors.items():
+            self._sums[name].copy_(tensor)
+
+    def moves(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and averages, one after another; see :meth:`result`."""
+        yield from self.result().items()
 
     def add(self, copy: int, displacement: Tensors, *, client: str = "client") -> None:
         """Add one displacement, in the server's coordinates (:meth:`CopyFactory.undo`).
@@ -150,16 +183,54 @@ def _add_finite(sums: Tensor, tensor: Tensor, weight: float) -> bool:
     return all(list(in_threads(add, list(blocks(added.numel(), 1 << 16)))))
 
 
-class HarmonicFactors:
-    """The same for LoRA: a product per module, of all ranks side by side, nothing dense."""
+class HarmonicMean(DisplacementSum):
+    """The harmonic average, complete once every copy of every client is in.
+
+    ``result = sum_k (1/alpha_k) mean_k / sum_k (1/alpha_k)``, where ``mean_k`` is the clients'
+    mean displacement from copy k, weighted by ``clients``.
+    """
 
     def __init__(
-        self, alphas: Sequence[float], plan: CopyPlan, *, clients: Mapping[str, float] = ALONE
+        self,
+        alphas: Sequence[float],
+        shapes: Mapping[str, tuple[int, ...]],
+        *,
+        clients: Mapping[str, float] = ALONE,
     ) -> None:
-        """Start empty; arguments as for :class:`HarmonicMean`."""
-        self._expected, self._plan = _Expected(alphas, clients), plan
+        """Start at zero; arguments as for :func:`harmonic_shares` and :class:`DisplacementSum`."""
+        super().__init__(harmonic_shares(alphas, clients), shapes)
+
+
+class FactorSum:
+    """The same for LoRA: a product per module, of all ranks side by side, nothing dense."""
+
+    def __init__(self, shares: Shares, plan: CopyPlan) -> None:
+        """Start empty."""
+        self._expected, self._plan = _Expected(shares), plan
         self._parts: dict[str, list[LowRank]] = {}
         self._modules: frozenset[str] | None = None
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The sum so far, to be stored: both factors of every module."""
+        found: dict[str, Tensor] = {}
+        for module, parts in self._parts.items():
+            whole = LowRank.total(parts)
+            found |= {f"{module}.left": whole.left, f"{module}.right": whole.right}
+        return found
+
+    def restore(self, tensors: Mapping[str, Tensor], *, copies: int) -> None:
+        """Go on from what :meth:`tensors` gave when the first ``copies`` were in."""
+        self._expected.skip(copies)
+        modules = {name.rpartition(".")[0] for name in tensors}
+        self._modules = frozenset(modules)
+        for module in sorted(modules):
+            left, right = (tensors[f"{module}.{side}"] for side in ("left", "right"))
+            self._parts[module] = [LowRank(left.clone(), right.clone())]
+
+    def moves(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and averages, multiplied out one after another; see :meth:`result`."""
+        for name, product in self.result().items():
+            yield name, product.dense()
 
     def add(
         self,
@@ -208,3 +279,13 @@ class HarmonicFactors:
         """
         self._expected.check_complete()
         return {f"{module}.weight": LowRank.total(parts) for module, parts in self._parts.items()}
+
+
+class HarmonicFactors(FactorSum):
+    """The harmonic average of adapters."""
+
+    def __init__(
+        self, alphas: Sequence[float], plan: CopyPlan, *, clients: Mapping[str, float] = ALONE
+    ) -> None:
+        """Start empty; arguments as for :class:`HarmonicMean`."""
+        super().__init__(harmonic_shares(alphas, clients), plan)

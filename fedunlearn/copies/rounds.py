@@ -7,8 +7,8 @@ be written, and a run that is killed goes on with the same bits.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -204,7 +204,7 @@ class CopyRounds:
         step = self._plan.copies.eta_srv
         for name, weight in opened.start():
             self.weights[name].copy_(weight)
-        for name, moved in total.result():
+        for name, moved in total.moves():
             self.weights[name].add_(moved, alpha=step)
         self._round, self._done = self._round + 1, 0
         self._open = self._sum = None

@@ -21,6 +21,7 @@ def export_model(
     out: Path,
     *,
     base_sha256: str | None = None,
+    shared: bool = False,
 ) -> ExportReport:
     """Write base model plus update, with its tokenizer, as ``out``, whole or not at all.
 
@@ -32,6 +33,7 @@ def export_model(
         base: the model the update was made for.
         out: the folder; an earlier export there is replaced with all its shards.
         base_sha256: of the model the update was made for, from ``merge.json``; checked if given.
+        shared: the update of a weight that the model uses in two places is meant for both.
 
     Raises:
         InputError: another base model, an update that fits no weight or a tied one, or
@@ -42,7 +44,8 @@ def export_model(
             f"the update was made for a model with hash {base_sha256[:12]}, but {base.name} "
             f"has {base.sha256[:12]}; give the same model in the same dtype"
         )
-    _refuse_tied(delta, base)
+    if not shared:
+        _refuse_tied(delta, base)
     with atomic_folder(out, marker=EXPORT_FILE) as partial:
         before = _copies(base, delta)
         with applied(base.model, delta) as model:

@@ -25,7 +25,7 @@ from fedunlearn.seeding import derive, generator
 from fedunlearn.settings import settings
 from fedunlearn.training.forward import aligned_logits
 
-_VERSION = 1
+_VERSION = 2
 _MANIFEST = "world.json"
 
 
@@ -71,7 +71,8 @@ def ensure_world(chosen: WorldSettings, *, progress: Progress | None = None) -> 
     made here is ever replaced.
 
     Returns:
-        The world's directory, with ``data/`` (JSONL) and ``model/`` (transformers).
+        The world's directory, with ``data/`` (JSONL), ``model/`` (transformers) and
+        ``reference/``, the same model before it was taught.
 
     Raises:
         InputError: the directory holds something else, which is left alone, or cannot be written.
@@ -92,9 +93,12 @@ def ensure_world(chosen: WorldSettings, *, progress: Progress | None = None) -> 
         model, tokenizer = teach(
             read_questions(making / "data" / "corpus.jsonl"), chosen, progress=progress
         )
-        with no_progress_bars():
-            model.save_pretrained(making / "model")
-        tokenizer.save_pretrained(making / "model")
+        seed = derive(chosen.size.seed, "weights")
+        untaught = build_model(tokenizer, chosen.model, seed=seed)
+        for name, one in (("model", model), ("reference", untaught)):
+            with no_progress_bars():
+                one.save_pretrained(making / name)
+            tokenizer.save_pretrained(making / name)
         (making / _MANIFEST).write_text(json.dumps(wanted, indent=2) + "\n")
         with _alone(directory.parent):
             if not _is_made(directory, wanted):  # by another run, which may be using it by now
@@ -140,7 +144,7 @@ def _replace(directory: Path, making: Path) -> None:
     """Put a freshly made world where an older one may be."""
     directory.mkdir(exist_ok=True)
     (directory / _MANIFEST).unlink(missing_ok=True)
-    for part in ("data", "model"):
+    for part in ("data", "model", "reference"):
         shutil.rmtree(directory / part, ignore_errors=True)
         (making / part).rename(directory / part)
     (making / _MANIFEST).rename(directory / _MANIFEST)
