@@ -105,6 +105,11 @@ class CopyRounds:
         return self._layout.shapes
 
     @property
+    def sends_adapters(self) -> bool:
+        """Whether clients send factors."""
+        return self._plan.adapters
+
+    @property
     def over(self) -> bool:
         """Whether all rounds are."""
         return self._round > self._plan.rounds

@@ -11,8 +11,8 @@ from fedunlearn.errors import SummaryError
 from fedunlearn.names import is_name
 from fedunlearn.registry import nearest
 from fedunlearn.settings import settings
-from fedunlearn.summary.layout import parameter_name
-from fedunlearn.summary.lora import read_lora
+from fedunlearn.summary.layout import adapter_keys, module_name, parameter_name
+from fedunlearn.summary.lora import LoraLayout, read_lora
 from fedunlearn.summary.meta import shown
 
 FORMAT_VERSION = 1
@@ -125,21 +125,42 @@ class CopyUpdate:
 
     def _check_names(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         if self.meta.adapter_config is not None:
-            read_lora(self.meta.adapter_config)
-        for key, tensor in self.tensors.items():
-            adapted = self.meta.adapter_config is not None
-            name = parameter_name(key) if adapted else key
-            if name not in shapes:
-                raise SummaryError(f"{shown(name)} was not published{nearest(name, [*shapes])}")
-            if not adapted and tuple(tensor.shape) != shapes[name]:
+            self._check_factors(read_lora(self.meta.adapter_config), shapes)
+            return
+        for name, tensor in self.tensors.items():
+            _check_published(name, shapes)
+            if tuple(tensor.shape) != shapes[name]:
                 raise SummaryError(
                     f"{name!r} has shape {tuple(tensor.shape)}, published was {shapes[name]}"
                 )
-        if self.meta.adapter_config is None:
-            for name in sorted(shapes.keys() - self.tensors.keys()):
-                raise SummaryError(f"{name!r} is missing")
+        for name in sorted(shapes.keys() - self.tensors.keys()):
+            raise SummaryError(f"{name!r} is missing")
+
+    def _check_factors(self, lora: LoraLayout, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        for name in sorted({parameter_name(key) for key in self.tensors}):
+            _check_published(name, shapes)
+            keys = adapter_keys(name)
+            for key in sorted(set(keys) - self.tensors.keys()):
+                raise SummaryError(f"adapter tensor {key!r} is missing")
+            A, B = (self.tensors[key] for key in keys)
+            rank = lora.rank_of(module_name(name))
+            if A.ndim != 2 or B.ndim != 2 or (A.shape[0], B.shape[1]) != (rank, rank):
+                raise SummaryError(
+                    f"{name!r} has factors A {tuple(A.shape)} and B {tuple(B.shape)}, but its "
+                    f"adapter_config gives it rank {rank}"
+                )
+            dense = (A.shape[1], B.shape[0]) if lora.transposed else (B.shape[0], A.shape[1])
+            if dense != shapes[name]:
+                raise SummaryError(
+                    f"the adapter of {name!r} has shape {dense}, published was {shapes[name]}"
+                )
 
     def _moved(self) -> bool:
         """Whether anything changed; an adapter whose every B is zero changes nothing."""
         keys = [key for key in self.tensors if ".lora_A." not in key]
         return any(bool(self.tensors[key].count_nonzero()) for key in keys)
+
+
+def _check_published(name: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    if name not in shapes:
+        raise SummaryError(f"{shown(name)} was not published{nearest(name, [*shapes])}")

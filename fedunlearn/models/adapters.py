@@ -239,7 +239,8 @@ def _mixed(layers: Mapping[str, torch.nn.Module]) -> Iterator[str]:
 
 def read_adapter(adapted: PeftModel) -> Adapter:
     """Copy the adapter's configuration and weights out of the model."""
-    weights = get_peft_model_state_dict(adapted)
+    # what embeddings are like is no question here, and would be put to the hub
+    weights = get_peft_model_state_dict(adapted, save_embedding_layers=False)
     config = adapted.peft_config["default"].to_dict()
     config["inference_mode"] = True
     return Adapter(

@@ -69,6 +69,7 @@ class Architecture:
                     f"the weights do not fit {self.settings.path!r}: {what.replace('_', ' ')} "
                     f"{sorted(map(str, found[what]))[:3]}; use the same model on all sides"
                 )
+        model.config.name_or_path = self.settings.path
         model.requires_grad_(False).train(False).to(device)
         return LoadedModel(model, self.tokenizer, self.settings.path, self.sha256)
 
