@@ -182,7 +182,9 @@ def merge(
 def export(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     out: Annotated[Path, typer.Option(help="Folder for the export.")],
-    method: Annotated[str, typer.Option(help="Name of the merge, as in merged/.")] = "firm",
+    method: Annotated[
+        str, typer.Option(help="Name of the merge or arm, as in merged/ or unlearned/.")
+    ] = "firm",
     form: Annotated[
         Literal["model", "adapter"],
         typer.Option("--as", help="A transformers model, or a PEFT adapter."),
@@ -191,7 +193,7 @@ def export(
         int | None, typer.Option(help="Rank of the adapter; by default full, without loss.")
     ] = None,
 ) -> None:
-    """Write a merged update as a transformers model or a PEFT adapter."""
+    """Write a run's result as a transformers model or a PEFT adapter."""
     from fedunlearn import commands
 
     commands.export(run_dir, out, method, form=form, rank=rank)

@@ -51,6 +51,47 @@ def pocket_tree(world: Path) -> dict[str, Any]:
     }
 
 
+def mpu_tree(world: Path) -> dict[str, Any]:
+    """A config of MPU's arms over the same files."""
+    data = world / "data"
+    return {
+        "method": "mpu",
+        "name": "pocket",
+        "model": {"path": str(world / "model")},
+        "reference": {"path": str(world / "reference")},
+        "clients": [
+            {
+                "id": "brewing-0",
+                "role": "forget",
+                "domain": "brewing",
+                "data": str(data / "forget/brewing-0.jsonl"),
+                "retain_data": str(data / "retain/geography.jsonl"),
+            }
+        ],
+        "defaults": {
+            "rounds": 3,
+            "copies": {"kappa": 0.05},
+            "forget": {"objective": {"name": "npo", "beta": 0.2}, "learning_rate": "1e-5"},
+        },
+        "arms": {
+            "plain": None,
+            "more": {"copies": {"m": 3}, "rounds": 1},
+            "diff": {"forget": {"objective": {"name": "grad_diff"}}},
+            "sharp": {"forget": {"objective": {"beta": 0.5}}},
+        },
+        "evaluation": {
+            "sets": [
+                {
+                    "name": "brewing",
+                    "kind": "forget",
+                    "domain": "brewing",
+                    "data": str(data / "evaluation/brewing.jsonl"),
+                }
+            ]
+        },
+    }
+
+
 def write_config(path: Path, tree: dict[str, Any]) -> Path:
     """Write a config as a user would."""
     path.write_text(yaml.safe_dump(tree), encoding="utf-8")

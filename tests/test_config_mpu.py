@@ -7,53 +7,13 @@ import pytest
 
 from fedunlearn.config import MpuConfig, check_config, load_config, load_run, to_yaml
 from fedunlearn.errors import ConfigError
-from tests.pocket_run import write_config
+from tests.pocket_run import mpu_tree, write_config
 from tests.world import pocket_world
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pocket_world(tmp_path_factory.mktemp("pocket") / "world")
-
-
-def tree_of(world: Path) -> dict[str, Any]:
-    data = world / "data"
-    return {
-        "method": "mpu",
-        "name": "pocket",
-        "model": {"path": str(world / "model")},
-        "reference": {"path": str(world / "reference")},
-        "clients": [
-            {
-                "id": "brewing-0",
-                "role": "forget",
-                "domain": "brewing",
-                "data": str(data / "forget/brewing-0.jsonl"),
-                "retain_data": str(data / "retain/geography.jsonl"),
-            }
-        ],
-        "defaults": {
-            "rounds": 3,
-            "copies": {"kappa": 0.05},
-            "forget": {"objective": {"name": "npo", "beta": 0.2}, "learning_rate": "1e-5"},
-        },
-        "arms": {
-            "plain": None,
-            "more": {"copies": {"m": 3}, "rounds": 1},
-            "diff": {"forget": {"objective": {"name": "grad_diff"}}},
-            "sharp": {"forget": {"objective": {"beta": 0.5}}},
-        },
-        "evaluation": {
-            "sets": [
-                {
-                    "name": "brewing",
-                    "kind": "forget",
-                    "domain": "brewing",
-                    "data": str(data / "evaluation/brewing.jsonl"),
-                }
-            ]
-        },
-    }
 
 
 def load(folder: Path, tree: dict[str, Any], *overrides: str) -> MpuConfig:
@@ -65,7 +25,7 @@ def load(folder: Path, tree: dict[str, Any], *overrides: str) -> MpuConfig:
 def test_defaults_lie_below_every_arm_and_what_an_arm_says_wins(
     world: Path, tmp_path: Path
 ) -> None:
-    arms = load(tmp_path, tree_of(world)).arms
+    arms = load(tmp_path, mpu_tree(world)).arms
     assert {name: (arm.rounds, arm.copies.m, arm.copies.kappa) for name, arm in arms.items()} == {
         "plain": (3, 2, 0.05),
         "more": (1, 3, 0.05),
@@ -79,7 +39,7 @@ def test_defaults_lie_below_every_arm_and_what_an_arm_says_wins(
 
 
 def test_written_out_it_loads_as_the_same(world: Path, tmp_path: Path) -> None:
-    config = load(tmp_path, tree_of(world))
+    config = load(tmp_path, mpu_tree(world))
     (tmp_path / "again.yaml").write_text(to_yaml(config))
     assert load_run(tmp_path / "again.yaml") == config
 
@@ -106,7 +66,7 @@ def test_written_out_it_loads_as_the_same(world: Path, tmp_path: Path) -> None:
 def test_faults_are_named_with_their_key(
     override: str, says: str, world: Path, tmp_path: Path
 ) -> None:
-    tree = tree_of(world)
+    tree = mpu_tree(world)
     tree["arms"]["plain"] = {}
     faults = check_config(write_config(tmp_path / "c.yaml", tree), [override])
     assert any(says in fault for fault in faults), faults
@@ -114,9 +74,9 @@ def test_faults_are_named_with_their_key(
 
 def test_commands_that_need_summaries_say_so(world: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'mpu' has no summaries to merge"):
-        load_config(write_config(tmp_path / "c.yaml", tree_of(world)))
+        load_config(write_config(tmp_path / "c.yaml", mpu_tree(world)))
 
 
 def test_no_arm_is_no_run(world: Path, tmp_path: Path) -> None:
-    faults = check_config(write_config(tmp_path / "c.yaml", {**tree_of(world), "arms": {}}))
+    faults = check_config(write_config(tmp_path / "c.yaml", {**mpu_tree(world), "arms": {}}))
     assert any("arms must name at least one way" in fault for fault in faults)
