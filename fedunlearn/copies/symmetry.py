@@ -21,6 +21,7 @@ from fedunlearn.tensors.symmetry import (
 PARTS: Mapping[Symmetry, frozenset[str]] = {
     "full": frozenset({"ffn", "heads", "query_key", "value_output"}),
     "paper": frozenset({"ffn", "shared"}),
+    "permutations": frozenset({"ffn", "heads"}),
     "none": frozenset(),
 }
 """What each choice consists of; ``shared`` is one transform for all four projections."""
