@@ -12,7 +12,9 @@ from fedunlearn.copies.secret import RoundSecret
 from fedunlearn.copies.settings import CopySettings
 from fedunlearn.copies.symmetry import PARTS, Symmetries
 from fedunlearn.errors import InputError
-from fedunlearn.tensors.noise import add_independent, add_zero_sum
+from fedunlearn.tensors.noise import Noise, independent_noise, zero_sum_noise
+from fedunlearn.tensors.symmetry import assemble
+from fedunlearn.tensors.symmetry.assembling import Mapped
 
 Tensors = Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]
 """Names and tensors, all at once or one after another."""
@@ -80,20 +82,22 @@ class CopyFactory:
         """
         self._check_copy(copy)
         for name, parameter in self.plan.parameters.items():
-            noised = self.noised(copy, name)
-            if parameter.actions:
-                self._symmetries.of(copy, parameter).apply_(parameter, noised)
-            yield name, noised.to(self.settings.dtype)
+            mapped = self._symmetries.on(copy, parameter)
+            noise = self._noise(copy, name, parameter)
+            yield name, _made(self.weights[name], parameter, mapped, noise, self.settings.dtype)
 
     def noised(self, copy: int, name: str) -> Tensor:
         """Return ``theta + eps`` of one parameter, before T; float32, a new tensor."""
-        weight = self.weights[name].detach().cpu()
-        sigma = self._sigmas[self.plan.parameters[name].block]
+        self._check_copy(copy)
+        parameter = self.plan.parameter(name)
+        return _made(self.weights[name], parameter, [], self._noise(copy, name, parameter))
+
+    def _noise(self, copy: int, name: str, parameter: Parameter) -> Noise | None:
+        sigma = self._sigmas[parameter.block] * self.settings.scales[copy - 1]
         if name not in self._noised or not sigma:
-            return _float32_copy(weight)
+            return None
         key = self._secret.derive("noise", self._round, name)
-        scale = sigma * self.settings.scales[copy - 1]
-        return add_zero_sum(weight, key, copy, self.settings.m, scale)
+        return zero_sum_noise(key, copy, self.settings.m, sigma)
 
     def undo(self, copy: int, displacement: Tensors) -> Iterator[tuple[str, Tensor]]:
         """Map a client's displacement back into the server's coordinates (eq. 9), float32.
@@ -110,9 +114,8 @@ class CopyFactory:
         for name, tensor in pairs(displacement):
             parameter = self.plan.parameter(name)
             check_shape(name, tensor, parameter.shape)
-            if parameter.actions:
-                symmetry = self._symmetries.of(copy, parameter)
-                yield name, symmetry.undo_(parameter, _float32_copy(tensor))
+            if mapped := self._symmetries.on(copy, parameter):
+                yield name, _made(tensor, parameter, mapped, undo=True)
             else:
                 yield name, tensor.detach().to("cpu", torch.float32)
 
@@ -135,12 +138,13 @@ class CopyFactory:
 
     def _undo_factors(self, copy: int, module: str, A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
         parameter = adapted_parameter(self.plan, module, A, B)
-        A, B = (one.detach().to("cpu", torch.float32).clone() for one in (A, B))
-        if parameter.actions:
-            outputs = (parameter.axis == 0) != parameter.transposed
-            symmetry = self._symmetries.of(copy, parameter)
-            symmetry.on_axis_(parameter, B if outputs else A, 0 if outputs else 1, undo=True)
-        return A, B
+        A, B = (one.detach().to("cpu", torch.float32) for one in (A, B))
+        if not parameter.actions:
+            return A, B
+        symmetry = self._symmetries.of(copy, parameter)
+        if (parameter.axis == 0) != parameter.transposed:
+            return A, symmetry.undo_factor(parameter, B, 0)
+        return symmetry.undo_factor(parameter, A, 1), B
 
     def _check_copy(self, copy: int) -> None:
         if not 1 <= copy <= self.settings.m:
@@ -174,10 +178,7 @@ def without_noise(
     check_weights(plan, weights)
     symmetries = Symmetries(plan, parts, secret, server_round=0)
     for name, parameter in plan.parameters.items():
-        tensor = _float32_copy(weights[name])
-        if parameter.actions:
-            symmetries.of(0, parameter).apply_(parameter, tensor)
-        yield name, tensor
+        yield name, _made(weights[name], parameter, symmetries.on(0, parameter))
 
 
 def noised_baseline(
@@ -204,12 +205,29 @@ def noised_baseline(
     for name, parameter in plan.parameters.items():
         key = secret.derive("baseline", server_round, name)
         sigma = scale * sigmas[parameter.block] if name in noised else 0.0
-        yield name, add_independent(weights[name].detach().cpu(), key, sigma)
+        yield name, _made(weights[name], parameter, [], independent_noise(key, sigma))
 
 
-def _float32_copy(tensor: Tensor) -> Tensor:
-    """A contiguous copy on the CPU, the caller's to overwrite."""
-    return torch.empty(tensor.shape, dtype=torch.float32).copy_(tensor.detach())
+def _made(
+    tensor: Tensor,
+    parameter: Parameter,
+    mapped: Mapped,
+    noise: Noise | None = None,
+    dtype: torch.dtype = torch.float32,
+    *,
+    undo: bool = False,
+) -> Tensor:
+    """Add noise and map, in one pass; a new tensor of the same shape on the CPU."""
+    matrix = tensor.detach().cpu().contiguous().view(tensor.shape[0], -1)
+    columns = matrix.shape[1]
+
+    def read(rows: slice) -> Tensor:
+        block = matrix[rows].to(torch.float32, copy=True)
+        return block if noise is None else noise.add_(block, rows.start * columns)
+
+    shape = len(matrix), columns
+    made = assemble(shape, read, parameter.axis, mapped, undo=undo, dtype=dtype)
+    return made.view(tensor.shape)
 
 
 def pairs(tensors: Tensors) -> Iterable[tuple[str, Tensor]]:

@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedunlearn.copies.plan import CopyPlan
-from fedunlearn.copies.secret import RoundSecret
 from fedunlearn.copies.settings import CopySettings
 from fedunlearn.errors import InputError
 from fedunlearn.registry import nearest
-from fedunlearn.tensors.keyed_draws import CHUNK, keyed_normal
-from fedunlearn.tensors.noise import rounded_away
+from fedunlearn.tensors.noise import independent_noise, rounded_away
 from fedunlearn.tensors.sums import sum_of, total, widened
+from fedunlearn.tensors.threads import in_threads
 
 logger = logging.getLogger(__name__)
+
+SAMPLE = 1 << 14
+"""Entries of a parameter that facts are estimated from."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class NoiseFacts:
         alpha: its noise scale.
         sigma: block to the standard deviation of its noise before ``alpha``.
         unchanged: share of the entries to be noised that rounding leaves as they would be
-            without noise; estimated from at most 65,536 entries a parameter.
+            without noise; estimated from at most 16,384 entries a parameter.
         effective_sigma: block to the root mean square of the difference that noise makes once
             the weights are rounded; estimated likewise.
         exact: parameters that are published without noise.
@@ -158,17 +161,21 @@ def noise_facts(
     go into reports, and must tell nothing of the secret.
     """
     alpha, noised = settings.scales[copy - 1], noised_names(plan, settings)
-    effective: dict[str, float] = {}
+    drawn = [
+        (name, parameter.block)
+        for name, parameter in plan.parameters.items()
+        if name in noised and sigmas[parameter.block]
+    ]
+    sampled = in_threads(
+        lambda one: _sampled(weights[one[0]], alpha * sigmas[one[1]], settings.dtype), drawn
+    )
     changed = entries = 0.0
-    for block, names in plan.blocks.items():
-        drawn = [name for name in names if name in noised and sigmas[block]]
-        squares = count = 0.0
-        for name in drawn:
-            share, square = _sampled(weights[name], alpha * sigmas[block], settings, name)
-            size = weights[name].numel()
-            changed, entries = changed + (1 - share) * size, entries + size
-            squares, count = squares + square * size, count + size
-        effective[block] = math.sqrt(squares / count) if count else 0.0
+    squares, counts = dict.fromkeys(plan.blocks, 0.0), dict.fromkeys(plan.blocks, 0)
+    for (name, block), (same, square) in zip(drawn, sampled, strict=True):
+        size = weights[name].numel()
+        changed, entries = changed + (1 - same) * size, entries + size
+        squares[block], counts[block] = squares[block] + square * size, counts[block] + size
+    effective = {block: math.sqrt(squares[block] / max(1, counts[block])) for block in squares}
     exact = tuple(_exact(plan, noised, sigmas))
     unchanged = 1 - changed / entries if entries else 1.0
     return NoiseFacts(copy, alpha, dict(sigmas), unchanged, effective, exact)
@@ -180,14 +187,9 @@ def _exact(plan: CopyPlan, noised: frozenset[str], sigmas: Mapping[str, float]) 
             yield name
 
 
-def _sampled(
-    weight: Tensor, sigma: float, settings: CopySettings, name: str
-) -> tuple[float, float]:
+def _sampled(weight: Tensor, sigma: float, dtype: torch.dtype) -> tuple[float, float]:
     """Share of unchanged entries of a parameter, and mean squared change."""
-    flat = weight.reshape(-1)
-    some = flat[:: max(1, flat.numel() // CHUNK) | 1][:CHUNK]
-    key = RoundSecret.from_seed(0).derive("sample", name)
-    same, squares = rounded_away(
-        some, lambda size: keyed_normal(key, 0, 0, size).mul_(sigma), settings.dtype
-    )
+    flat = weight.detach().reshape(-1)
+    some = flat[:: max(1, flat.numel() // SAMPLE) | 1][:SAMPLE].cpu()
+    same, squares = rounded_away(some, independent_noise(bytes(32), sigma), dtype)
     return same / some.numel(), squares / some.numel()

@@ -8,7 +8,7 @@ import torch
 
 from fedunlearn.settings import settings
 
-Symmetry = Literal["full", "paper", "none"]
+Symmetry = Literal["full", "paper", "permutations", "none"]
 PublishDtype = Literal["float32", "bfloat16"]
 DTYPES: dict[PublishDtype, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -55,7 +55,8 @@ class CopySettings:
         alphas: noise scale of each copy (eq. 5), positive; ``None``: ``1 + (k - 1) / (m - 1)``.
         symmetry: ``full``: permutations of FFN channels and heads, a transform for queries and keys
             and another for values and outputs; ``paper``: permutations of FFN channels and one
-            transform per key-value head for all four; ``none``: copies are noised only.
+            transform per key-value head for all four; ``permutations``: of FFN channels and heads
+            only, the one choice that AdamW commutes with; ``none``: copies are noised only.
         perturb: which parameters get noise, as shell patterns on their names; each must match
             one. Whatever matches none is published exactly, up to the symmetry.
         publish_dtype: of the published copies; rounding comes last.

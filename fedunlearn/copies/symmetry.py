@@ -11,6 +11,7 @@ from fedunlearn.copies.settings import Symmetry
 from fedunlearn.tensors.keyed_draws import keyed_order
 from fedunlearn.tensors.symmetry import (
     GridMap,
+    Span,
     commuting_with_rotary,
     half_split_planes,
     head_order,
@@ -20,6 +21,7 @@ from fedunlearn.tensors.symmetry import (
 PARTS: Mapping[Symmetry, frozenset[str]] = {
     "full": frozenset({"ffn", "heads", "query_key", "value_output"}),
     "paper": frozenset({"ffn", "shared"}),
+    "permutations": frozenset({"ffn", "heads"}),
     "none": frozenset(),
 }
 """What each choice consists of; ``shared`` is one transform for all four projections."""
@@ -31,23 +33,18 @@ class LayerSymmetry:
 
     maps: Mapping[Kind, GridMap]
 
-    def apply_(self, parameter: Parameter, tensor: Tensor) -> Tensor:
-        """Map a tensor of the parameter's shape in place, float32; returned as well."""
-        return self.on_axis_(parameter, tensor, parameter.axis, undo=False)
+    def of(self, parameter: Parameter) -> list[tuple[Span, GridMap]]:
+        """The cells of a parameter's axis, with the map of each."""
+        return [(span, self.maps[kind]) for kind, span in parameter.actions]
 
-    def undo_(self, parameter: Parameter, tensor: Tensor) -> Tensor:
-        """Reverse :meth:`apply_`, likewise in place."""
-        return self.on_axis_(parameter, tensor, parameter.axis, undo=True)
-
-    def on_axis_(self, parameter: Parameter, tensor: Tensor, axis: int, *, undo: bool) -> Tensor:
-        """Map, in place, a tensor one of whose axes stands for the parameter's mapped axis."""
-        for kind, span in parameter.actions:
-            cells = span.view(tensor, axis)
-            chosen = self.maps[kind]
-            mapped = chosen.undo(cells, axis) if undo else chosen.apply(cells, axis)
-            if mapped is not cells:
-                cells.copy_(mapped)
-        return tensor
+    def undo_factor(self, parameter: Parameter, factor: Tensor, axis: int) -> Tensor:
+        """Map back a LoRA factor one of whose axes is the parameter's mapped axis; float32."""
+        back = factor.clone()
+        rows = back if axis == 0 else back.T
+        for span, grid in self.of(parameter):
+            cells = span.view(rows, 0)
+            cells.copy_(grid.undo(cells, 0))
+        return back
 
 
 @dataclass
@@ -66,6 +63,10 @@ class Symmetries:
     secret: RoundSecret
     server_round: int
     _latest: tuple[tuple[int, int], LayerSymmetry] | None = field(default=None, init=False)
+
+    def on(self, copy: int, parameter: Parameter) -> list[tuple[Span, GridMap]]:
+        """The cells of a parameter's axis, with the map of each in a copy; none, if none acts."""
+        return self.of(copy, parameter).of(parameter) if parameter.actions else []
 
     def of(self, copy: int, parameter: Parameter) -> LayerSymmetry:
         """T of the parameter's layer in a copy."""

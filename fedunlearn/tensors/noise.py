@@ -10,14 +10,13 @@ sum to zero. Normal vectors of one covariance are the same in distribution, and 
 ``eps0 = (g, -g)``, whose sum is zero exactly.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedunlearn.tensors.keyed_draws import CHUNK, keyed_normal
-from fedunlearn.tensors.sums import blocks
-from fedunlearn.tensors.threads import in_threads
+from fedunlearn.tensors.keyed_draws import keyed_normal
 
 
 def zero_sum_matrix(m: int) -> Tensor:
@@ -39,51 +38,56 @@ def zero_sum_matrix(m: int) -> Tensor:
     return matrix
 
 
-def add_zero_sum(weights: Tensor, key: bytes, copy: int, m: int, sigma: float) -> Tensor:
-    """Return ``weights + sigma * sum_j C[copy, j] g_j``, the sum taken in float32.
+@dataclass(frozen=True)
+class Noise:
+    """Noise of one tensor, any part of which is drawn alone.
+
+    Attributes:
+        key: of the tensor; 32 bytes.
+        factors: standard deviation of each of the key's sequences that are added up.
+    """
+
+    key: bytes
+    factors: Mapping[int, float]
+
+    def add_(self, part: Tensor, start: int) -> Tensor:
+        """Add to entries of the tensor in place.
+
+        Args:
+            part: contiguous, float32; consecutive entries of the flattened tensor.
+            start: place of the first of them.
+        """
+        flat = part.view(-1)
+        for stream, factor in self.factors.items():
+            drawn = keyed_normal(self.key, start, flat.numel(), stream=stream)
+            flat.add_(drawn, alpha=factor)
+        return part
+
+
+def zero_sum_noise(key: bytes, copy: int, m: int, sigma: float) -> Noise:
+    """Noise ``sigma * sum_j C[copy, j] g_j`` of one copy.
 
     Args:
-        weights: any shape and floating dtype, contiguous; not changed.
-        key: of this tensor in this round, the same for all copies; 32 bytes.
+        key: of this tensor in this round, the same for all copies.
         copy: from 1 to m.
         m: number of copies.
         sigma: standard deviation, the copy's alpha included.
-
-    Returns:
-        Float32, same shape, a new tensor.
     """
     row = (sigma * zero_sum_matrix(m)[copy - 1]).tolist()
-    return _add(weights, [(key, j, factor) for j, factor in enumerate(row) if factor])
+    return Noise(key, {j: factor for j, factor in enumerate(row) if factor})
 
 
-def add_independent(weights: Tensor, key: bytes, sigma: float) -> Tensor:
-    """Return ``weights + sigma * g``, float32: noise of a single copy that nothing cancels."""
-    return _add(weights, [(key, 0, sigma)])
+def independent_noise(key: bytes, sigma: float) -> Noise:
+    """Noise of a single copy, which nothing cancels."""
+    return Noise(key, {0: sigma} if sigma else {})
 
 
-def _add(weights: Tensor, draws: list[tuple[bytes, int, float]]) -> Tensor:
-    flat = weights.reshape(-1)
-    noised = torch.empty(flat.shape, dtype=torch.float32)
-
-    def fill(part: slice) -> None:
-        here = noised[part].copy_(flat[part])
-        for key, stream, factor in draws:
-            drawn = keyed_normal(key, stream, part.start // CHUNK, here.numel())
-            here.add_(drawn, alpha=factor)
-
-    for _ in in_threads(fill, list(blocks(flat.numel(), CHUNK))):
-        pass
-    return noised.view(weights.shape)
-
-
-def rounded_away(
-    weights: Tensor, noise: Callable[[int], Tensor], dtype: torch.dtype
-) -> tuple[int, float]:
+def rounded_away(weights: Tensor, noise: Noise, dtype: torch.dtype) -> tuple[int, float]:
     """Say what is left of noise once the noised weights are rounded.
 
     Args:
         weights: shape (n,), any floating dtype.
-        noise: given n, that many draws of the noise, float32.
+        noise: of standard deviation and distribution asked about; its first n numbers are taken.
         dtype: that the noised weights are rounded to.
 
     Returns:
@@ -91,5 +95,6 @@ def rounded_away(
         differences between the rounded weights with and without noise.
     """
     plain = weights.to(torch.float32)
-    change = (plain + noise(plain.numel())).to(dtype).double() - plain.to(dtype).double()
+    noised = noise.add_(plain.clone(), 0)
+    change = noised.to(dtype).double() - plain.to(dtype).double()
     return int((change == 0).sum()), float(change.square().sum())

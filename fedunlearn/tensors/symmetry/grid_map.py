@@ -23,31 +23,47 @@ class GridMap:
         """Return the mapped cells.
 
         Args:
-            cells: shape (..., count, width, ...), float32; ``axis`` counts the cells, the next
-                one their places (:meth:`Span.view`). Not changed.
-            axis: of the cells.
+            cells: three dimensions, float32; ``axis`` counts the cells, the next one their places
+                (:meth:`Span.view`). Not changed.
+            axis: 0 or 1.
 
         Returns:
             Same shape; the input itself where nothing moves or turns.
         """
         moved = cells if self.order is None else cells.index_select(axis, self.order)
-        return moved if self.turns is None else _turned(self.turns, moved, axis)
+        return moved if self.turns is None else _turned(self._each(cells.shape[axis]), moved, axis)
 
     def undo(self, cells: Tensor, axis: int) -> Tensor:
         """Return what :meth:`apply` maps to ``cells``; same arguments."""
-        back = cells if self.turns is None else _turned(self.turns.mT, cells, axis)
+        turns = None if self.turns is None else self._each(cells.shape[axis]).mT
+        back = cells if turns is None else _turned(turns, cells, axis)
         return back if self.order is None else back.index_select(axis, self.order.argsort())
 
+    def moving(self, count: int, *, undo: bool) -> tuple[Tensor, Tensor | None]:
+        """Say, for every cell of the input, where it goes and what it is multiplied by there.
 
-def _turned(turns: Tensor, cells: Tensor, axis: int) -> Tensor:
-    """Multiply the places of every cell by its group's matrix."""
-    count, width = cells.shape[axis], cells.shape[axis + 1]
-    each = turns.repeat_interleave(count // len(turns), 0)
+        Args:
+            count: number of cells.
+            undo: of the inverse map.
+
+        Returns:
+            Places, shape (count,), int64, and matrices, shape (count, width, width), or ``None``.
+        """
+        order = torch.arange(count) if self.order is None else self.order
+        turns = None if self.turns is None else self._each(count)
+        if undo:
+            return order, None if turns is None else turns.mT
+        places = order.argsort()
+        return places, None if turns is None else turns[places]
+
+    def _each(self, count: int) -> Tensor:
+        """A matrix for every cell."""
+        assert self.turns is not None
+        return self.turns.repeat_interleave(count // len(self.turns), 0)
+
+
+def _turned(each: Tensor, cells: Tensor, axis: int) -> Tensor:
+    """Multiply the places of every cell by its matrix."""
     if axis == 0:
-        return torch.bmm(each, cells.reshape(count, width, -1)).reshape(cells.shape)
-    if cells.dim() != 3:
-        raise ValueError(f"cells must lie along the first or the last axis, not {axis} of it")
-    turned = torch.empty(cells.shape, dtype=cells.dtype)
-    for cell, turn in enumerate(each):  # one by one: a batched product would copy them twice
-        torch.mm(cells[:, cell], turn.T, out=turned[:, cell])
-    return turned
+        return each @ cells
+    return (cells.transpose(0, 1) @ each.mT).transpose(0, 1)
