@@ -80,3 +80,25 @@ def test_commands_that_need_summaries_say_so(world: Path, tmp_path: Path) -> Non
 def test_no_arm_is_no_run(world: Path, tmp_path: Path) -> None:
     faults = check_config(write_config(tmp_path / "c.yaml", {**mpu_tree(world), "arms": {}}))
     assert any("arms must name at least one way" in fault for fault in faults)
+
+
+def test_a_config_extends_another_by_file_or_name(world: Path, tmp_path: Path) -> None:
+    write_config(tmp_path / "below.yaml", mpu_tree(world))
+    above = {"extends": "below.yaml", "name": "above", "arms": {"sharp": {"rounds": 7}}}
+    config = load_run(write_config(tmp_path / "above.yaml", above))
+    assert isinstance(config, MpuConfig)
+    assert config.name == "above"
+    assert config.arms["sharp"].rounds == 7
+    assert config.arms["sharp"].forget.objective["beta"] == 0.5
+    assert config.arms["plain"].rounds == 3
+    built = load_config(write_config(tmp_path / "b.yaml", {"extends": "firm_demo", "seed": 9}))
+    assert built.seed == 9
+
+
+def test_extending_itself_or_nothing_is_a_fault(tmp_path: Path) -> None:
+    loop = write_config(tmp_path / "loop.yaml", {"extends": "loop.yaml"})
+    with pytest.raises(ConfigError, match="extends itself"):
+        load_run(loop)
+    for below, said in (("gone.yaml", "does not exist"), (3, "expected the name of a config")):
+        with pytest.raises(ConfigError, match=said):
+            load_run(write_config(tmp_path / "x.yaml", {"extends": below}))

@@ -160,6 +160,31 @@ def _find(source: str) -> Path:
 
 
 def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    loaded = _extended(path, ())
+    if faults := [wrong for text in overrides if (wrong := _override(loaded, text))]:
+        raise ConfigError(faults)
+    try:
+        return _plain(loaded, resolve=True)
+    except OmegaConfBaseException as fault:
+        key = str(getattr(fault, "full_key", None) or "config").replace("[", ".").replace("]", "")
+        raise ConfigError([f"{key}: {str(fault).splitlines()[0]}"]) from None
+
+
+def _extended(path: Path, above: tuple[Path, ...]) -> Any:
+    """Read a file, and below it the one it ``extends``, if it does; lists are not mixed."""
+    if path.resolve() in above:
+        raise ConfigError([f"extends: {path} extends itself"])
+    loaded = _one_file(path)
+    below = loaded.pop("extends", None)
+    if below is None:
+        return loaded
+    if not isinstance(below, str):
+        raise ConfigError([f"extends: expected the name of a config or a file, got {below!r}"])
+    found = below if below in builtin_configs() else str(path.parent / Path(below).expanduser())
+    return OmegaConf.merge(_extended(_find(found), (*above, path.resolve())), loaded)
+
+
+def _one_file(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
         loaded = OmegaConf.create(text) if text.strip() else OmegaConf.create()
@@ -171,13 +196,7 @@ def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         raise ConfigError([f"config file {path} must hold key: value pairs"]) from None
     if not OmegaConf.is_dict(loaded):
         raise ConfigError([f"config file {path} must hold key: value pairs, not a list"])
-    if faults := [wrong for text in overrides if (wrong := _override(loaded, text))]:
-        raise ConfigError(faults)
-    try:
-        return _plain(loaded, resolve=True)
-    except OmegaConfBaseException as fault:
-        key = str(getattr(fault, "full_key", None) or "config").replace("[", ".").replace("]", "")
-        raise ConfigError([f"{key}: {str(fault).splitlines()[0]}"]) from None
+    return loaded
 
 
 def _override(tree: Any, text: str) -> str | None:
