@@ -3,11 +3,11 @@
 ``python benchmarks/mpu_copies.py [--shape smollm2-135m | 1b] [--m 2] [--repeat 3]``
 
 Random float32 weights of the shape named (``1b``: that of Llama 3.2 1B; 15 GB with the copy and the
-accumulator), and a reference that differs by 1 % and is made when it is read. The floor is the paper's count
-(eq. 17): nine times the weights' bytes a copy, at the bandwidth of a copy in memory, counted as
-the bytes that are copied. Everything is timed on as many threads as PyTorch may use. Where other
-programs want the cores too, time on the clock says little: the processor's time is printed beside
-it, of the copy in memory as well. Memory is what is resident beyond weights and reference.
+accumulator), and a reference that differs by 1 % and is made when it is read. The floor is the
+paper's count (eq. 17): nine times the weights' bytes a copy, at the bandwidth of a copy in memory,
+counted as the bytes that are copied. Everything is timed on as many threads as PyTorch may use.
+Where other programs want the cores too, time on the clock says little: the processor's time is
+printed beside it, of the copy in memory as well. Memory is what is resident beyond the weights.
 """
 
 import argparse
