@@ -178,7 +178,8 @@ def _add_finite(sums: Tensor, tensor: Tensor, weight: float) -> bool:
     def add(part: slice) -> bool:
         here = added[part].to(torch.float32)
         flat[part].add_(here, alpha=weight)
-        return bool(here.isfinite().all())
+        # the sum of finite numbers may overflow, but that of others is never finite: quick first
+        return bool(here.sum().isfinite()) or bool(here.isfinite().all())
 
     return all(list(in_threads(add, list(blocks(added.numel(), 1 << 16)))))
 

@@ -16,12 +16,11 @@ from fedunlearn.errors import InputError
 from fedunlearn.registry import nearest
 from fedunlearn.tensors.noise import independent_noise, rounded_away
 from fedunlearn.tensors.sums import sum_of, total, widened
-from fedunlearn.tensors.threads import in_threads
 
 logger = logging.getLogger(__name__)
 
 SAMPLE = 1 << 14
-"""Entries of a parameter that facts are estimated from."""
+"""Entries of a parameter that facts are estimated from; too few for PyTorch to use threads."""
 
 
 @dataclass(frozen=True)
@@ -166,12 +165,10 @@ def noise_facts(
         for name, parameter in plan.parameters.items()
         if name in noised and sigmas[parameter.block]
     ]
-    sampled = in_threads(
-        lambda one: _sampled(weights[one[0]], alpha * sigmas[one[1]], settings.dtype), drawn
-    )
     changed = entries = 0.0
     squares, counts = dict.fromkeys(plan.blocks, 0.0), dict.fromkeys(plan.blocks, 0)
-    for (name, block), (same, square) in zip(drawn, sampled, strict=True):
+    for name, block in drawn:
+        same, square = _sampled(weights[name], alpha * sigmas[block], settings.dtype)
         size = weights[name].numel()
         changed, entries = changed + (1 - same) * size, entries + size
         squares[block], counts[block] = squares[block] + square * size, counts[block] + size

@@ -13,6 +13,8 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from torch import Tensor
 
+_ZEROS = memoryview(bytes(1 << 19))
+"""What is encrypted, for the usual sizes."""
 _PER_BLOCK = 4
 """32-bit numbers in one block of the cipher."""
 _TO_UNIT = 2.0**-31 * (1 - 2.0**-24)
@@ -69,6 +71,8 @@ def _words(key: bytes, stream: int, shape: tuple[int, ...]) -> Tensor:
 def _bits(key: bytes, stream: int, first: int, num_bytes: int) -> Tensor:
     """The key stream of AES-256 from block (stream, first), uint8, writable."""
     start = struct.pack(">IIQ", stream, 0, first)
-    found = bytearray(num_bytes + 15)
-    Cipher(algorithms.AES(key), modes.CTR(start)).encryptor().update_into(bytes(num_bytes), found)
-    return torch.frombuffer(found, dtype=torch.uint8)[:num_bytes]
+    plain = _ZEROS[:num_bytes] if num_bytes <= len(_ZEROS) else bytes(num_bytes)
+    found = torch.empty(num_bytes + 15, dtype=torch.uint8)
+    encryptor = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
+    encryptor.update_into(plain, found.numpy().data)
+    return found[:num_bytes]

@@ -14,8 +14,8 @@ from fedunlearn.tensors.symmetry.grid_map import GridMap
 from fedunlearn.tensors.symmetry.spans import Span
 from fedunlearn.tensors.threads import in_threads
 
-ENTRIES = 1 << 16
-"""Entries worked on together: few enough to stay in the processor's cache."""
+ENTRIES = 1 << 18
+"""Entries worked on together: few enough to stay near the processor, enough to outweigh Python."""
 Read = Callable[[slice], Tensor]
 """Rows of the matrix, shape (rows, columns), float32, contiguous, the caller's to overwrite."""
 Mapped = Sequence[tuple[Span, GridMap]]

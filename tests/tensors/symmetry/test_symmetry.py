@@ -137,7 +137,7 @@ def test_assembling_is_multiplying_by_a_dense_matrix(
 @pytest.mark.parametrize("axis", [0, 1])
 def test_many_blocks_are_as_one(axis: int) -> None:
     """More entries than are worked on together, on both axes."""
-    size, other = 48, 3000
+    size, other = 48, 12000
     mapped = maps([Span(0, 6, 8, 8)], turn=True, seed=1)
     shape = (size, other) if axis == 0 else (other, size)
     weight = torch.randn(shape, generator=torch.Generator().manual_seed(0))
