@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from statistics import fmean
 
+from fedunlearn.metrics.wilson import Interval
 from fedunlearn.scores import METRIC_NAMES, Metric
 from fedunlearn.study.schema import Estimate, Matched, SetEstimates, Study, StudyPoint
-from fedunlearn.study.uncertainty import Interval
 from fedunlearn.tables import Table
 from fedunlearn.verdicts import outcome, winner
 
