@@ -1,5 +1,6 @@
 """The configuration: YAML and overrides in, one typed and checked :class:`RunConfig` out."""
 
+from fedunlearn.config.evaluating import RetrainConfig, load_retraining, load_suite
 from fedunlearn.config.holdings import leak_notes
 from fedunlearn.config.loading import (
     builtin_configs,
@@ -13,6 +14,7 @@ from fedunlearn.config.schema import FederationSettings, RunConfig, SweepSetting
 
 __all__ = [
     "FederationSettings",
+    "RetrainConfig",
     "RunConfig",
     "SweepSettings",
     "builtin_configs",
@@ -21,5 +23,7 @@ __all__ = [
     "leak_notes",
     "load_config",
     "load_merge",
+    "load_retraining",
+    "load_suite",
     "to_yaml",
 ]

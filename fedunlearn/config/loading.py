@@ -56,7 +56,7 @@ def load_config(
     Raises:
         ConfigError: one or more faults, all listed.
     """
-    tree = _absolute_paths(_read(_find(str(source or DEFAULT)), overrides), Path.cwd())
+    tree = _absolute_paths(read_tree(_find(str(source or DEFAULT)), overrides), Path.cwd())
     tree, faults = normalise_entries(tree)
     tree, in_sources = normalise_sources(tree)
     faults += in_sources
@@ -136,7 +136,12 @@ def _find(source: str) -> Path:
     raise ConfigError([f"no config is named {source!r}{nearest(source, list(builtin))}"])
 
 
-def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+def read_tree(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """Read a YAML file, put overrides on top, and resolve what refers to other keys.
+
+    Raises:
+        ConfigError: it cannot be read, or an override is no ``key=value``.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         loaded = OmegaConf.create(text) if text.strip() else OmegaConf.create()
