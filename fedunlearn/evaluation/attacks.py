@@ -1,6 +1,7 @@
 """The membership attacks of a text, as one record: which are run is one choice for all tasks."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedunlearn.data.encoding import Example
 from fedunlearn.evaluation.bench import Bench
@@ -49,8 +50,23 @@ class AttackSettings:
         return found
 
 
-def attack(bench: Bench, examples: Sequence[Example], chosen: AttackSettings) -> list[Record]:
-    """Score texts by every attack."""
+def attack(
+    bench: Bench,
+    examples: Sequence[Example],
+    chosen: AttackSettings,
+    *,
+    texts: Sequence[str] | None = None,
+) -> list[Record]:
+    """Score texts by every attack.
+
+    Args:
+        bench: the model.
+        examples: the texts.
+        chosen: which attacks.
+        texts: what ZLib compresses; ``None``: the targets.
+    """
     seen = bench.attacked(examples, gradients=chosen.grad_norm)
+    if texts is not None:
+        seen = [replace(one, text=text) for one, text in zip(seen, texts, strict=True)]
     metrics = chosen.metrics
     return [{name: metric(one) for name, metric in metrics.items()} for one in seen]

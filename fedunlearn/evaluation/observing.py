@@ -174,17 +174,18 @@ def _statistics(
         columns[0][part] = target.cpu()
         columns[1][part] = (log_probs.argmax(-1) == ids[part]).cpu()
         if moments:
-            mean, square = _moments(log_probs)
-            columns[2][part], columns[3][part] = mean.cpu(), (square - mean**2).cpu()
+            mean, variance = _moments(log_probs)
+            columns[2][part], columns[3][part] = mean.cpu(), variance.cpu()
     return columns[0].double(), columns[1], columns[2].double(), columns[3].double()
 
 
 def _moments(log_probs: Tensor) -> tuple[Tensor, Tensor]:
-    """First and second moment of log p under p; tokens of probability 0 count nothing."""
+    """Mean and variance of log p under p; tokens of probability 0 count nothing."""
     probs = log_probs.exp()
     finite = log_probs.masked_fill(probs == 0, 0.0)
-    weighted = probs * finite
-    return weighted.sum(-1), (weighted * finite).sum(-1)
+    mean = (probs * finite).sum(-1, keepdim=True)
+    # centred first: the difference of the two moments would lose what digits float32 has
+    return mean.squeeze(-1), (probs * (finite - mean) ** 2).sum(-1)
 
 
 def _texts(base: LoadedModel, queries: Sequence[Query]) -> list[str]:

@@ -135,6 +135,7 @@ class Plane:
 
 
 def _values(scores: SetScores, metric: Metric) -> Sequence[float]:
-    if metric == "choice_accuracy":
-        return scores.choice_correct
-    return scores.rouge_l_recall if metric == "rouge_l_recall" else scores.answer_probability
+    found: Sequence[float] = (
+        scores.choice_correct if metric == "choice_accuracy" else getattr(scores, metric)
+    )
+    return found

@@ -67,6 +67,8 @@ class SetEstimates:
     rouge_l_recall: Estimate | None
     answer_probability: Estimate | None
     choice_accuracy: Estimate | None
+    extraction_strength: Estimate | None = None
+    truth_ratio: Estimate | None = None
 
 
 @dataclass(frozen=True)

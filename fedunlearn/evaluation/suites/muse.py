@@ -68,7 +68,11 @@ class MuseSuite(Suite):
         return [one for part in self.parts for one in self._sets(part)]
 
     def _sets(self, part: _Part) -> Iterator[SampleSet]:
-        passages = Passages(attacks=self._attacks, max_length=2048 if self._open else None)
+        passages = Passages(
+            attacks=self._attacks,
+            max_length=2048 if self._open else None,
+            zlib_of="targets" if self._open else "text",
+        )
         match part:
             case "verbmem":
                 samples = tuple(question_samples(self._spec("verbmem", "forget")))
