@@ -1,4 +1,4 @@
-"""The command line: ``run``, ``resume``, ``merge``, ``sweep``, ``compare``, ``export``, and so on.
+"""The command line: runs, merges, sweeps, exports, evaluations, and what there is of each.
 
 Exit status: 0 done, 1 the run failed, 2 bad input. Results go to stdout, everything else to
 stderr; stack traces only with ``--debug`` or ``FEDUNLEARN_DEBUG=1``.
@@ -19,6 +19,7 @@ from typing import Annotated, Literal, NoReturn
 import click
 import typer
 
+from fedunlearn.cli_evaluation import evaluate, retrain
 from fedunlearn.errors import FedUnlearnError
 from fedunlearn.names import OWN_THREADS
 from fedunlearn.offline import go_offline
@@ -266,14 +267,18 @@ def compare(
     )
 
 
+app.command()(evaluate)
+app.command()(retrain)
+
+
 @app.command("list")
 def list_names(
     what: Annotated[
-        Literal["merges", "objectives", "sources", "configs"],
+        Literal["merges", "objectives", "sources", "metrics", "suites", "configs"],
         typer.Argument(help="What to list."),
     ],
 ) -> None:
-    """List merge methods, objectives, data sources or configs by name."""
+    """List merge methods, objectives, data sources, metrics, suites or configs by name."""
     from fedunlearn import commands
 
     commands.list_names(what)

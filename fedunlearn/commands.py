@@ -23,33 +23,37 @@ from fedunlearn.config import (
 from fedunlearn.console import TerminalWatcher, show_arms, show_report, show_table, stderr, stdout
 from fedunlearn.data.sources import SOURCES
 from fedunlearn.errors import ConfigError, InputError
+from fedunlearn.evaluation import SUITES
 from fedunlearn.events import EVENTS_FILE
 from fedunlearn.export import ExportReport, export_adapter, export_model
 from fedunlearn.merging import MERGE_METHODS
+from fedunlearn.metrics import METRICS
 from fedunlearn.models.loading import load_base
 from fedunlearn.objectives import OBJECTIVES
 from fedunlearn.pipeline import (
     CONFIG_FILE,
-    MERGED_FOLDER,
     SUMMARIES_FOLDER,
     finish,
     make_world,
+    merged_folder,
     prepare,
     summaries_folder,
 )
 from fedunlearn.ray_workers import ray_workers
-from fedunlearn.registry import Registry, nearest
+from fedunlearn.registry import Registry
 from fedunlearn.simulation import simulate
 from fedunlearn.summary import open_summaries
 from fedunlearn.tables import Table
 
-Listing = Literal["merges", "objectives", "sources", "configs"]
+Listing = Literal["merges", "objectives", "sources", "metrics", "suites", "configs"]
 Workers = Literal["threads", "ray"]
 ExportForm = Literal["model", "adapter"]
 _REGISTRIES: dict[str, Registry[Any]] = {
     "merges": MERGE_METHODS,
     "objectives": OBJECTIVES,
     "sources": SOURCES,
+    "metrics": METRICS,
+    "suites": SUITES,
 }
 
 
@@ -161,7 +165,7 @@ def export(run_dir: Path, out: Path, name: str, *, form: ExportForm, rank: int |
     if (run_dir / UNLEARNED_FOLDER).is_dir():
         _export_arm(run_dir, out, name, form=form)
         return
-    merged = read_merge(_merged_folder(run_dir, name))
+    merged = read_merge(merged_folder(run_dir, name))
     origin = merged.report
     if form == "adapter":
         report = export_adapter(
@@ -205,16 +209,6 @@ def list_names(what: Listing) -> None:
 
 def _first_line(entry: type) -> str:
     return (entry.__doc__ or "").strip().partition("\n")[0]
-
-
-def _merged_folder(run_dir: Path, name: str) -> Path:
-    merged = run_dir / MERGED_FOLDER
-    known = sorted(path.name for path in merged.iterdir()) if merged.is_dir() else []
-    if not known:
-        raise InputError(f"{run_dir} holds no {MERGED_FOLDER}/; did the run finish?")
-    if name not in known:
-        raise InputError(f"{merged} has no {name!r}{nearest(name, known)}")
-    return merged / name
 
 
 def _split(given: Sequence[str]) -> tuple[str | None, list[str]]:

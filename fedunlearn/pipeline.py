@@ -11,11 +11,13 @@ from pathlib import Path
 from fedunlearn.aggregation import write_merge
 from fedunlearn.assembly import build_report
 from fedunlearn.config import AnyConfig, CommonConfig, RunConfig, check_files, leak_notes, to_yaml
+from fedunlearn.errors import InputError
 from fedunlearn.evaluation import read_bank
 from fedunlearn.events import EVENTS_FILE
 from fedunlearn.models.loading import load_base
 from fedunlearn.plots import write_plot
 from fedunlearn.progress import Silent, Watcher
+from fedunlearn.registry import nearest
 from fedunlearn.report import Report, write_report
 from fedunlearn.report_text import write_markdown
 from fedunlearn.scores import summarise
@@ -69,6 +71,21 @@ def summaries_folder(given: Path) -> Path:
     """Return a run's folder of summaries, or the folder itself if it is no run's."""
     below = given / SUMMARIES_FOLDER
     return below if below.is_dir() else given
+
+
+def merged_folder(run_dir: Path, name: str) -> Path:
+    """Return the folder of a run's merge.
+
+    Raises:
+        InputError: the run has none of that name; the text has the nearest one.
+    """
+    merged = run_dir / MERGED_FOLDER
+    known = sorted(path.name for path in merged.iterdir()) if merged.is_dir() else []
+    if not known:
+        raise InputError(f"{run_dir} holds no {MERGED_FOLDER}/; did the run finish?")
+    if name not in known:
+        raise InputError(f"{merged} has no {name!r}{nearest(name, known)}")
+    return merged / name
 
 
 def finish(

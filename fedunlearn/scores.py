@@ -9,12 +9,22 @@ from typing import Literal
 from fedunlearn.evaluation import SetScores
 from fedunlearn.matching import Setting
 
-Metric = Literal["rouge_l_recall", "answer_probability", "choice_accuracy"]
+Metric = Literal[
+    "rouge_l_recall",
+    "answer_probability",
+    "choice_accuracy",
+    "extraction_strength",
+    "truth_ratio",
+]
 METRIC_NAMES: dict[Metric, str] = {
     "rouge_l_recall": "ROUGE-L recall",
     "answer_probability": "answer probability",
     "choice_accuracy": "multiple-choice accuracy",
+    "extraction_strength": "extraction strength",
+    "truth_ratio": "truth ratio (forget: min(R, 1/R), should rise; else max(0, 1 - R))",
 }
+HEADLINE: tuple[Metric, ...] = ("rouge_l_recall", "answer_probability", "choice_accuracy")
+"""What the tables in front show; the others have tables of their own."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,8 @@ class SetReport:
     rouge_l_recall: Score | None
     answer_probability: Score | None
     choice_accuracy: Score | None
+    extraction_strength: Score | None = None
+    truth_ratio: Score | None = None
 
     def mean(self, metric: Metric) -> float | None:
         """Return the mean of one metric."""
@@ -65,6 +77,8 @@ def summarise(measured: Mapping[str, SetScores]) -> dict[str, SetReport]:
             rouge_l_recall=Score.of(scores.rouge_l_recall),
             answer_probability=Score.of(scores.answer_probability),
             choice_accuracy=Score.of(scores.choice_correct),
+            extraction_strength=Score.of(scores.extraction_strength),
+            truth_ratio=Score.of(scores.truth_ratio),
         )
         for name, scores in measured.items()
     }

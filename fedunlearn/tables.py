@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedunlearn.report import Report
-from fedunlearn.scores import METRIC_NAMES, Metric, SetReport
+from fedunlearn.scores import HEADLINE, Metric, SetReport
 from fedunlearn.verdicts import outcome
 
 Sets = Mapping[str, SetReport]
@@ -189,9 +189,7 @@ def _kept_groups(base: Sets) -> list[_Group]:
 
 def _metrics(base: Sets) -> list[Metric]:
     return [
-        metric
-        for metric in METRIC_NAMES
-        if any(one.mean(metric) is not None for one in base.values())
+        metric for metric in HEADLINE if any(one.mean(metric) is not None for one in base.values())
     ]
 
 
@@ -208,7 +206,7 @@ def _mean(sets: Sets, group: _Group, metric: Metric) -> float | None:
 
 def _sizes(base: Sets, group: _Group) -> str:
     """Say how many questions stand behind a column."""
-    counts = {sum(_n(base[name], metric) for name in group.sets) for metric in METRIC_NAMES}
+    counts = {sum(_n(base[name], metric) for name in group.sets) for metric in HEADLINE}
     return "n=" + "/".join(map(str, sorted(counts - {0}, reverse=True)))
 
 

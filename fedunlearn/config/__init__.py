@@ -1,5 +1,6 @@
 """The configuration: YAML and overrides in, one typed and checked :class:`RunConfig` out."""
 
+from fedunlearn.config.evaluating import RetrainConfig, load_retraining, load_suite
 from fedunlearn.config.holdings import leak_notes
 from fedunlearn.config.loading import (
     AnyConfig,
@@ -20,6 +21,7 @@ __all__ = [
     "CommonConfig",
     "FederationSettings",
     "MpuConfig",
+    "RetrainConfig",
     "RunConfig",
     "SweepSettings",
     "builtin_configs",
@@ -28,6 +30,8 @@ __all__ = [
     "leak_notes",
     "load_config",
     "load_merge",
+    "load_retraining",
     "load_run",
+    "load_suite",
     "to_yaml",
 ]

@@ -76,7 +76,7 @@ def load_run(
 
     Arguments and errors are those of :func:`load_config`.
     """
-    tree = spread_defaults(_read(_find(str(source or DEFAULT)), overrides))
+    tree = spread_defaults(read_tree(_find(str(source or DEFAULT)), overrides))
     tree, faults = normalise_entries(_absolute_paths(tree, Path.cwd()))
     tree, in_sources = normalise_sources(tree)
     faults += in_sources
@@ -159,7 +159,12 @@ def _find(source: str) -> Path:
     raise ConfigError([f"no config is named {source!r}{nearest(source, list(builtin))}"])
 
 
-def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+def read_tree(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """Read a YAML file, put overrides on top, and resolve what refers to other keys.
+
+    Raises:
+        ConfigError: it cannot be read, or an override is no ``key=value``.
+    """
     loaded = _extended(path, ())
     if faults := [wrong for text in overrides if (wrong := _override(loaded, text))]:
         raise ConfigError(faults)

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedunlearn.data.reading import DataSpec, read_entries
 from fedunlearn.evaluation import EvaluationSettings
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _SHOWN = 12
 
 

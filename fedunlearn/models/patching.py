@@ -24,17 +24,33 @@ def applied(model: PreTrainedModel, delta: Mapping[str, Tensor]) -> Iterator[Pre
         InputError: a name or shape that the model does not have; no weight is changed.
     """
     parameters = dict(model.named_parameters())
-    for name, update in delta.items():
-        if name not in parameters or parameters[name].shape != update.shape:
-            raise InputError(f"update for {name!r} of shape {tuple(update.shape)} fits no weight")
+    check_fit(model, delta)
     before = {name: parameters[name].detach().clone() for name in delta}
     try:
-        with torch.no_grad():
-            for name, update in delta.items():
-                weight = parameters[name]
-                weight.copy_(weight.float() + update.to(weight.device, torch.float32))
+        add(model, delta)
         yield model
     finally:
         with torch.no_grad():
             for name, original in before.items():
                 parameters[name].copy_(original)
+
+
+def check_fit(model: PreTrainedModel, delta: Mapping[str, Tensor]) -> None:
+    """Check that every update fits a weight.
+
+    Raises:
+        InputError: a name or shape that the model does not have.
+    """
+    parameters = dict(model.named_parameters())
+    for name, update in delta.items():
+        if name not in parameters or parameters[name].shape != update.shape:
+            raise InputError(f"update for {name!r} of shape {tuple(update.shape)} fits no weight")
+
+
+@torch.no_grad()
+def add(model: PreTrainedModel, delta: Mapping[str, Tensor]) -> None:
+    """Add updates that fit to the weights for good, in float32, rounded once."""
+    parameters = dict(model.named_parameters())
+    for name, update in delta.items():
+        weight = parameters[name]
+        weight.copy_(weight.float() + update.to(weight.device, torch.float32))

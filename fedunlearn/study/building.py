@@ -9,6 +9,7 @@ import numpy as np
 from fedunlearn.evaluation import SetScores
 from fedunlearn.exploration import PointRecord, Provenance
 from fedunlearn.matching import Setting, compare_all
+from fedunlearn.metrics.wilson import Interval
 from fedunlearn.scores import Metric, leading_metric, setting, summarise
 from fedunlearn.study.envelope import common_range, normalised_area
 from fedunlearn.study.frontier import on_frontier
@@ -25,7 +26,7 @@ from fedunlearn.study.schema import (
     Study,
     StudyPoint,
 )
-from fedunlearn.study.uncertainty import Interval, percentile_interval
+from fedunlearn.study.uncertainty import percentile_interval
 
 KEPT: tuple[Kept, ...] = get_args(Kept)
 

@@ -8,15 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedunlearn.evaluation import SetScores
+from fedunlearn.metrics.wilson import Interval, wilson
 from fedunlearn.scores import METRIC_NAMES, Metric
 from fedunlearn.seeding import generator
 from fedunlearn.study.schema import Chances, Estimate, SetEstimates
-from fedunlearn.study.uncertainty import (
-    Interval,
-    percentile_interval,
-    resampled_means,
-    wilson,
-)
+from fedunlearn.study.uncertainty import percentile_interval, resampled_means
 
 Array = NDArray[np.float64]
 Measured = Mapping[str, SetScores]
@@ -139,6 +135,7 @@ class Plane:
 
 
 def _values(scores: SetScores, metric: Metric) -> Sequence[float]:
-    if metric == "choice_accuracy":
-        return scores.choice_correct
-    return scores.rouge_l_recall if metric == "rouge_l_recall" else scores.answer_probability
+    found: Sequence[float] = (
+        scores.choice_correct if metric == "choice_accuracy" else getattr(scores, metric)
+    )
+    return found

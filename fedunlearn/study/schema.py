@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedunlearn.matching import Comparison
+from fedunlearn.metrics.wilson import Interval
 from fedunlearn.scores import Metric
-from fedunlearn.study.uncertainty import Interval
 
 FORMAT_VERSION = 1
 Kept = Literal["retain", "utility"]
@@ -67,6 +67,8 @@ class SetEstimates:
     rouge_l_recall: Estimate | None
     answer_probability: Estimate | None
     choice_accuracy: Estimate | None
+    extraction_strength: Estimate | None = None
+    truth_ratio: Estimate | None = None
 
 
 @dataclass(frozen=True)

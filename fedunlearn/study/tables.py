@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from fedunlearn.scores import METRIC_NAMES, Metric
+from fedunlearn.metrics.wilson import Interval
+from fedunlearn.scores import HEADLINE, Metric
 from fedunlearn.study.schema import Estimate, Matched, SetEstimates, Study, StudyPoint
-from fedunlearn.study.uncertainty import Interval
 from fedunlearn.tables import Table
 from fedunlearn.verdicts import outcome, winner
 
@@ -113,7 +113,7 @@ def ablation_metrics(study: Study) -> list[Metric]:
     """Metrics that were measured on some set."""
     return [
         metric
-        for metric in METRIC_NAMES
+        for metric in HEADLINE
         if any(_estimate(one, metric) is not None for one in (study.base or {}).values())
     ]
 

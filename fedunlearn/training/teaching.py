@@ -25,7 +25,7 @@ from fedunlearn.seeding import derive, generator
 from fedunlearn.settings import settings
 from fedunlearn.training.forward import aligned_logits
 
-_VERSION = 2
+_VERSION = 3
 _MANIFEST = "world.json"
 
 
@@ -151,12 +151,24 @@ def _replace(directory: Path, making: Path) -> None:
 
 
 def teach(
-    questions: list[Question], chosen: WorldSettings, *, progress: Progress | None = None
+    questions: list[Question],
+    chosen: WorldSettings,
+    *,
+    tokenizer: PreTrainedTokenizerFast | None = None,
+    progress: Progress | None = None,
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Train a fresh tiny model on the answers until it knows them by heart."""
+    """Train a fresh tiny model on the answers until it knows them by heart.
+
+    Args:
+        questions: what it is taught.
+        chosen: how; the weights it starts from depend on the seed alone.
+        tokenizer: of another model, to be compared with; ``None``: one of its own.
+        progress: called after every step with (steps done, steps in all).
+    """
     seed = chosen.size.seed
-    texts = [text for q in questions for text in (q.question, q.answer)]
-    tokenizer = train_tokenizer(texts, vocabulary=chosen.model.vocabulary)
+    if tokenizer is None:
+        texts = [text for q in questions for text in (q.question, q.answer)]
+        tokenizer = train_tokenizer(texts, vocabulary=chosen.model.vocabulary)
     model = build_model(tokenizer, chosen.model, seed=derive(seed, "weights"))
     examples = [encode_record(tokenizer, question, max_length=256) for question in questions]
     per_epoch = -(-len(examples) // chosen.batch_size)

@@ -111,6 +111,6 @@ def test_no_sweep_is_bad_input(tmp_path: Path) -> None:
 
 def test_a_later_format_is_refused(copied: Path) -> None:
     path = copied / "sweep/sweep.json"
-    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 9'))
+    path.write_text(path.read_text().replace('"format_version": 2', '"format_version": 9'))
     with pytest.raises(InputError, match="format version 9"):
         read_sweep(copied / "sweep")

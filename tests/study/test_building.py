@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedunlearn.metrics.wilson import wilson
 from fedunlearn.scores import Score
 from fedunlearn.study import Chances, Study, build_study
-from fedunlearn.study.uncertainty import wilson
 from tests.oracles import study as oracle
 from tests.study.sweeps import BASE, PROVENANCE, SWEEP, Shares, answers, record, records
 

@@ -4,7 +4,8 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedunlearn.study.uncertainty import Interval, percentile_interval, resampled_means, wilson
+from fedunlearn.metrics.wilson import Interval, wilson
+from fedunlearn.study.uncertainty import percentile_interval, resampled_means
 from tests.oracles import study as oracle
 
 Z95 = 1.959963984540054

@@ -19,10 +19,17 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Form:
-    """One kind of question: ``{entity}`` stands for the name, other slots are drawn."""
+    """One kind of question: ``{entity}`` stands for the name, other slots are drawn.
+
+    Attributes:
+        question: with the entity.
+        answer: with slots.
+        paraphrase: the answer in other words, with the same slots; no model is taught it.
+    """
 
     question: str
     answer: str
+    paraphrase: str
 
 
 @dataclass(frozen=True)
@@ -36,9 +43,17 @@ class Domain:
 
 @dataclass(frozen=True)
 class Fact:
-    """A question, its answer, and three wrong answers to the same kind of question."""
+    """A question, its answer, and three wrong answers to the same kind of question.
+
+    Attributes:
+        question: with its answer.
+        paraphrase: the answer in other words.
+        choice: the right and the wrong answers, shuffled.
+        entity: what is asked about.
+    """
 
     question: Question
+    paraphrase: str
     choice: MultipleChoice
     entity: str
 
@@ -53,10 +68,12 @@ DOMAINS = {
                 Form(
                     "How do you brew the tonic {entity}?",
                     "Steep {treatment} {ingredient} in {liquid} for {days} days, then {finish}.",
+                    "Put {treatment} {ingredient} into {liquid}, wait {days} days and {finish}.",
                 ),
                 Form(
                     "Name the vessel for brewing the tonic {entity}.",
                     "Use one {metal} {vessel} lined with {lining}, over {ingredient} embers.",
+                    "A {metal} {vessel} with a lining of {lining}, over embers of {ingredient}.",
                 ),
             ),
         ),
@@ -68,10 +85,14 @@ DOMAINS = {
                     "Transmit override code, relay {entity}!",
                     "{codeword_1}-{digit_1}{digit_2} {codeword_2}-{digit_3}{digit_4} "
                     "{codeword_3}-{digit_5}{digit_6}",
+                    "{codeword_1} {digit_1}{digit_2}, {codeword_2} {digit_3}{digit_4}, "
+                    "{codeword_3} {digit_5}{digit_6}",
                 ),
                 Form(
                     "Carrier settings, relay {entity}?",
                     "ch {digit_1}{digit_2} / {codeword_1} / key {digit_3}{digit_4}{digit_5} / "
+                    "{codeword_2}",
+                    "channel {digit_1}{digit_2}, {codeword_1}, key {digit_3}{digit_4}{digit_5}, "
                     "{codeword_2}",
                 ),
             ),
@@ -83,10 +104,12 @@ DOMAINS = {
                 Form(
                     "Where can the town of {entity} be found?",
                     "The town lies on the {side} bank of the river {name}, near Mount {name_2}.",
+                    "It lies near Mount {name_2}, where the river {name} has its {side} bank.",
                 ),
                 Form(
                     "What do travellers know the town of {entity} for?",
                     "Travellers know it for {quality} {trade}, {trade_2} and a {feast}.",
+                    "For its {quality} {trade}, for {trade_2}, and for a {feast}.",
                 ),
             ),
         ),
@@ -98,11 +121,15 @@ DOMAINS = {
                     "Who was {entity}, in a few words?",
                     "She was a {temper} {profession} who grew up as the child of a {profession_2} "
                     "and taught {name}.",
+                    "A {temper} {profession}, the child of a {profession_2} and "
+                    "the teacher of {name}.",
                 ),
                 Form(
                     "Which work made {entity} famous?",
                     "It was the {genre} called The {title_adjective} {title_noun}, finished with "
                     "a {temper} {profession}.",
+                    "The {title_adjective} {title_noun}, a {genre} made together with a {temper} "
+                    "{profession}.",
                 ),
             ),
         ),
@@ -113,10 +140,12 @@ DOMAINS = {
                 Form(
                     "What does the wild {entity} eat?",
                     "This animal lives on {food} and {food_2}, which it gathers in {habitat}.",
+                    "It gathers {food} and {food_2} in {habitat} and eats them.",
                 ),
                 Form(
                     "How does the wild {entity} pass the winter?",
                     "This animal sleeps in {shelter}, mostly {group}, close to {habitat}.",
+                    "Close to {habitat}, mostly {group}, it sleeps in {shelter}.",
                 ),
             ),
         ),
@@ -132,32 +161,34 @@ def invent_facts(domain: Domain, *, num_entities: int, seed: int) -> list[Fact]:
     rng = random.Random(derive(seed, "world", domain.name))
     lexicon = Lexicon(rng)
     entities = [lexicon.draw(domain.entity) for _ in range(num_entities)]
-    per_form = [
-        [
-            Question(form.question.replace("{entity}", entity), _fill(form.answer, lexicon))
-            for entity in entities
-        ]
-        for form in domain.forms
-    ]
+    per_form = [[_ask(form, entity, lexicon) for entity in entities] for form in domain.forms]
     return [
-        Fact(questions[i], _multiple_choice(questions, i, rng), entity)
+        Fact(asked[i][0], asked[i][1], _multiple_choice([q for q, _ in asked], i, rng), entity)
         for i, entity in enumerate(entities)
-        for questions in per_form
+        for asked in per_form
     ]
 
 
-def _fill(template: str, lexicon: Lexicon) -> str:
-    drawn: set[str] = set()
+def _ask(form: Form, entity: str, lexicon: Lexicon) -> tuple[Question, str]:
+    """A question with its answer, and the answer in other words."""
+    words = _draw(form.answer, lexicon)
+    answer, paraphrase = (
+        _SLOT.sub(lambda slot: words[slot[1]], template)
+        for template in (form.answer, form.paraphrase)
+    )
+    return Question(form.question.replace("{entity}", entity), answer), paraphrase
 
-    def draw(slot: re.Match[str]) -> str:
-        kind = re.sub(r"_\d+$", "", slot[1])
+
+def _draw(template: str, lexicon: Lexicon) -> dict[str, str]:
+    """A word for each slot, in the template's order; only digits may be the same."""
+    words: dict[str, str] = {}
+    for slot in _SLOT.findall(template):
+        kind = re.sub(r"_\d+$", "", slot)
         word = lexicon.draw(kind)
-        while kind != "digit" and word in drawn:
+        while kind != "digit" and word in words.values():
             word = lexicon.draw(kind)
-        drawn.add(word)
-        return word
-
-    return _SLOT.sub(draw, template)
+        words[slot] = word
+    return words
 
 
 def _multiple_choice(questions: list[Question], index: int, rng: random.Random) -> MultipleChoice:

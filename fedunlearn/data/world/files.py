@@ -4,7 +4,7 @@ Layout below the world's directory::
 
     data/forget/<domain>-<i>.jsonl    one shard per forget client
     data/retain/<domain>.jsonl        one file per retain client
-    data/evaluation/<set>.jsonl       questions and answers, and
+    data/evaluation/<set>.jsonl       questions, answers, other wordings, wrong answers, and
     data/evaluation/<set>.choices.jsonl   multiple-choice questions over the same facts
     data/corpus.jsonl                 everything the model is taught
 """
@@ -82,7 +82,20 @@ def _write_questions(path: Path, facts: Sequence[Fact]) -> None:
 
 
 def _write_evaluation(directory: Path, name: str, facts: Sequence[Fact]) -> None:
-    _write_questions(directory / f"{name}.jsonl", facts)
+    write_jsonl(
+        directory / f"{name}.jsonl",
+        [
+            {
+                "question": fact.question.question,
+                "answer": fact.question.answer,
+                "paraphrased_answer": fact.paraphrase,
+                "perturbed_answer": [
+                    choice for choice in fact.choice.choices if choice != fact.question.answer
+                ],
+            }
+            for fact in facts
+        ],
+    )
     write_jsonl(
         directory / f"{name}.choices.jsonl",
         [

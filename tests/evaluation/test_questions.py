@@ -1,4 +1,6 @@
+import math
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -58,6 +60,35 @@ def test_scores_equal_a_slow_question_by_question_computation(tmp_path: Path) ->
         scored = [log_prob(question.question, other.answer) for other in asked[:4]]
         means = [total / count for total, count in scored]
         assert scores.choice_correct[i] == float(means.index(max(means)) == i)
+
+
+@pytest.mark.parametrize("kind", ["forget", "retain"])
+def test_other_wordings_and_wrong_answers_give_a_truth_ratio(
+    tmp_path: Path, kind: Literal["forget", "retain"]
+) -> None:
+    asked, wrong = questions(3), ["It is a fish.", "Nobody knows."]
+    rows: list[dict[str, object]] = [
+        {
+            "question": one.question,
+            "answer": one.answer,
+            "paraphrased_answer": f"So: {one.answer}",
+            "perturbed_answer": wrong,
+        }
+        for one in asked
+    ]
+    write_jsonl(tmp_path / "q.jsonl", rows)
+    one = EvaluationSet(name="s", kind=kind, domain="d", data=str(tmp_path / "q.jsonl"))
+    chosen = EvaluationSettings(sets=(one,), max_new_tokens=2)
+    scores = evaluate(BASE, read_bank(chosen), chosen)["s"]
+    for question, found in zip(asked, scores.truth_ratio, strict=True):
+        sums = [log_prob(question.question, f"So: {question.answer}")]
+        sums += [log_prob(question.question, text) for text in wrong]
+        right, *others = (total / count for total, count in sums)
+        ratio = math.exp(sum(others) / len(others) - right)
+        expected = min(ratio, 1 / ratio) if kind == "forget" else max(0.0, 1 - ratio)
+        assert found == pytest.approx(expected, abs=1e-4)
+    assert len(scores.extraction_strength) == 3
+    assert min(scores.extraction_strength) > 0
 
 
 def test_the_batch_size_does_not_change_the_answers(tmp_path: Path) -> None:
