@@ -80,8 +80,8 @@ class UnlearnClient(NumPyClient):
             "role": self.identity.role,
             "domain": self.identity.domain,
             "num_examples": count,
-            "base_model": base.name,
-            "base_model_sha256": base.sha256,
+            "base_model": base.label,
+            "base_model_sha256": base.start_sha256,
         }
 
     def fit(

@@ -1,4 +1,4 @@
-"""The command line: ``run``, ``merge``, ``sweep``, ``compare``, ``export``, ``check``, ``list``.
+"""The command line: ``run``, ``teach``, ``merge``, ``sweep``, ``compare``, ``export`` and so on.
 
 Exit status: 0 done, 1 the run failed, 2 bad input. Results go to stdout, everything else to
 stderr; stack traces only with ``--debug`` or ``FEDUNLEARN_DEBUG=1``.
@@ -111,6 +111,18 @@ def run(
     from fedunlearn import commands
 
     commands.run(given or (), out, verbose=verbose, quiet=quiet)
+
+
+@app.command()
+def teach(
+    out: Annotated[Path, typer.Option(help="Folder of the adapter, for model.expert.")],
+    given: _Given = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Teach a model a config's `teach` section by LoRA: makes an expert adapter."""
+    from fedunlearn import commands
+
+    commands.teach(given or (), out, quiet=quiet)
 
 
 @app.command()

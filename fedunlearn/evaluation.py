@@ -23,6 +23,7 @@ from fedunlearn.data.reading import DataSpec, read_choice_set, read_question_set
 from fedunlearn.data.records import MultipleChoice, Question
 from fedunlearn.metrics.probability import answer_probability, preferred_choice
 from fedunlearn.metrics.rouge import rouge_l_recall
+from fedunlearn.models.expert import expert_on
 from fedunlearn.models.generation import generate_greedily
 from fedunlearn.models.loading import LoadedModel
 from fedunlearn.objectives.likelihood import IGNORED, sequence_log_probs
@@ -143,7 +144,7 @@ def evaluate(
     *,
     progress: Progress | None = None,
 ) -> dict[str, SetScores]:
-    """Measure the model as its weights are now, set by set.
+    """Measure the model as its weights are now, with its expert on, set by set.
 
     Args:
         base: model and tokenizer; the weights may be patched.
@@ -155,17 +156,18 @@ def evaluate(
         Set name to scores, in the settings' order.
     """
     scorer = _Scorer(base, chosen, bank.size, progress)
-    return {
-        one.name: SetScores(
-            one.name,
-            one.kind,
-            one.domain,
-            scorer.rouge(questions),
-            scorer.probabilities(questions),
-            scorer.choices(choices),
-        )
-        for one, questions, choices in bank.sets
-    }
+    with expert_on(base.model, base.expert):
+        return {
+            one.name: SetScores(
+                one.name,
+                one.kind,
+                one.domain,
+                scorer.rouge(questions),
+                scorer.probabilities(questions),
+                scorer.choices(choices),
+            )
+            for one, questions, choices in bank.sets
+        }
 
 
 class _Scorer:

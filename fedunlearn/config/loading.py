@@ -179,21 +179,20 @@ def _one_line(fault: Exception) -> str:
 
 
 def _absolute_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Make the paths of a config absolute; a model's path only where it is a local one."""
-    world, model, evaluation = (
+    """Make the paths of a config absolute; model and expert only where they are local ones."""
+    world, model, evaluation, lesson = (
         part if isinstance(part := tree.get(key), dict) else {}
-        for key in ("world", "model", "evaluation")
+        for key in ("world", "model", "evaluation", "teach")
     )
     places: list[tuple[dict[str, Any], str]] = [(world, "directory")]
-    for listed in (tree.get("clients"), evaluation.get("sets")):
+    for listed in (tree.get("clients"), evaluation.get("sets"), [lesson]):
         rows = [
             row for row in (listed if isinstance(listed, list) else []) if isinstance(row, dict)
         ]
         for row in rows:
             for key in _FILE_KEYS:
                 places.append((row[key], "path") if isinstance(row.get(key), dict) else (row, key))
-    if _is_local(model.get("path"), folder):
-        places.append((model, "path"))
+    places += [(model, key) for key in ("path", "expert") if _is_local(model.get(key), folder)]
     for holder, key in places:
         if isinstance(value := holder.get(key), str) and value:
             holder[key] = str(folder / Path(value).expanduser())

@@ -9,6 +9,7 @@ from fedunlearn.models.adapters import LoraSettings
 from fedunlearn.models.loading import ModelSettings
 from fedunlearn.settings import settings
 from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
+from fedunlearn.training.expert_lesson import LessonSettings
 from fedunlearn.training.fisher_pass import FisherSettings
 from fedunlearn.training.loop import TrainingSettings
 from fedunlearn.training.teaching import WorldSettings
@@ -81,6 +82,7 @@ class RunConfig:
         seed: every draw of the run is derived from it.
         world: the embedded world, made if it is not there yet; ``None`` with one's own data.
         model: the base model.
+        teach: what ``fedunlearn teach`` makes an expert of; a run does not read it.
         clients: who takes part, with what role, on whose data; empty in a deployment that
             takes whoever answers, since a deployed node says all this about itself. How many
             that should be is ``federation.expected_clients``.
@@ -100,6 +102,7 @@ class RunConfig:
     seed: int = 0
     world: WorldSettings | None = None
     model: ModelSettings
+    teach: LessonSettings | None = None
     clients: tuple[ClientIdentity, ...] = ()
     lora: LoraSettings
     forget: TrainingSettings

@@ -32,9 +32,14 @@ def applied(model: PreTrainedModel, delta: Mapping[str, Tensor]) -> Iterator[Pre
         with torch.no_grad():
             for name, update in delta.items():
                 weight = parameters[name]
-                weight.copy_(weight.float() + update.to(weight.device, torch.float32))
+                weight.copy_(patched(weight, update))
         yield model
     finally:
         with torch.no_grad():
             for name, original in before.items():
                 parameters[name].copy_(original)
+
+
+def patched(weight: Tensor, update: Tensor) -> Tensor:
+    """Return what :func:`applied` makes of a weight: the float32 sum, rounded to its dtype."""
+    return (weight.float() + update.to(weight.device, torch.float32)).to(weight.dtype)

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from fedunlearn.errors import SummaryError
+from fedunlearn.names import shown
 from fedunlearn.storage import to_json
 from fedunlearn.summary.client_summary import ClientSummary
-from fedunlearn.summary.meta import name_client, read_meta, shown
+from fedunlearn.summary.meta import name_client, read_meta
 from fedunlearn.tensors.bits import bf16_to_bits, bits_to_bf16
 from fedunlearn.tensors.kept import KeptEntries, kept_bytes
 

@@ -126,7 +126,10 @@ def _train_adapter(
     if objective.needs_retain and identity.retain_data is not None:
         retain = _encode(base, identity.retain_data, chosen.max_length)
     with attached(
-        base.model, instructions.lora, seed=derive(instructions.seed, *names, "adapter")
+        base.model,
+        instructions.lora,
+        seed=derive(instructions.seed, *names, "adapter"),
+        expert=base.expert,
     ) as adapted:
         facts = train(
             adapted,
@@ -177,11 +180,14 @@ def _summarise(
             objective=str(objective["name"]),
             num_examples=done.num_examples,
             base_model=base.name,
-            base_model_sha256=base.sha256,
+            base_model_sha256=base.start_sha256,
+            expert=base.expert.name if base.expert else "",
+            expert_sha256=base.expert.sha256 if base.expert else "",
             fisher={
                 **asdict(instructions.fisher),
                 "dtype": "bfloat16",
                 "reference": "base model",
+                "reference_sha256": base.sha256,
                 "kept": instructions.fisher_kept,
                 **asdict(done.estimation),
             },
