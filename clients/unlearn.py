@@ -20,9 +20,10 @@ from fedunlearn.instructions import decode_instructions
 from fedunlearn.models.loading import LoadedModel, ModelSettings, fingerprint, load_base
 from fedunlearn.summary import ClientSummary, to_wire
 from fedunlearn.training.client_job import run_client_job
-from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
+from fedunlearn.training.client_settings import ClientIdentity
 
-RunJob = Callable[[LoadedModel, ClientIdentity, ClientInstructions], ClientSummary]
+RunJob = Callable[..., ClientSummary]
+"""Called with the base model, the identity and the instructions; see :func:`run_client_job`."""
 
 
 @lru_cache(maxsize=1)

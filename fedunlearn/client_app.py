@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from flwr.app import Context, Message, RecordDict
@@ -125,7 +126,8 @@ def make_client_app(
 
     def client(config: RunConfig, identity: ClientIdentity) -> UnlearnClient:
         torch.set_num_threads(max(1, int(config.federation.client_cpus)))
-        return UnlearnClient(identity, config.model, run_job=run_job)
+        work = partial(run_job, resume=config.resume) if config.resume.folder else run_job
+        return UnlearnClient(identity, config.model, run_job=work)
 
     def handle(message: Message, context: Context, work: Work) -> Message:
         who = ClientFailure(f"node {context.node_id}", UNKNOWN_ROLE, UNKNOWN_DOMAIN, "")

@@ -180,11 +180,11 @@ def _one_line(fault: Exception) -> str:
 
 def _absolute_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Make the paths of a config absolute; model and expert only where they are local ones."""
-    world, model, evaluation, lesson = (
+    world, model, evaluation, lesson, resume = (
         part if isinstance(part := tree.get(key), dict) else {}
-        for key in ("world", "model", "evaluation", "teach")
+        for key in ("world", "model", "evaluation", "teach", "resume")
     )
-    places: list[tuple[dict[str, Any], str]] = [(world, "directory")]
+    places: list[tuple[dict[str, Any], str]] = [(world, "directory"), (resume, "folder")]
     for listed in (tree.get("clients"), evaluation.get("sets"), [lesson]):
         rows = [
             row for row in (listed if isinstance(listed, list) else []) if isinstance(row, dict)

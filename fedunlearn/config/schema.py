@@ -13,6 +13,7 @@ from fedunlearn.training.expert_lesson import LessonSettings
 from fedunlearn.training.fisher_pass import FisherSettings
 from fedunlearn.training.loop import TrainingSettings
 from fedunlearn.training.teaching import WorldSettings
+from fedunlearn.training.workbench import ResumeSettings
 
 
 @settings
@@ -96,6 +97,7 @@ class RunConfig:
         leaks: what to do when clients and evaluation sets share records that they should not:
             ``warn`` in the report, refuse the run with an ``error``, or ``allow`` it.
         federation: how the clients are run.
+        resume: what clients keep on their disks, to go on after they were killed.
     """
 
     name: str
@@ -113,6 +115,7 @@ class RunConfig:
     sweep: SweepSettings = SweepSettings()
     leaks: Literal["warn", "error", "allow"] = "warn"
     federation: FederationSettings = FederationSettings()
+    resume: ResumeSettings = ResumeSettings()
 
     def instructions(self, *, server_round: int = 1) -> ClientInstructions:
         """Return what the server tells every client."""

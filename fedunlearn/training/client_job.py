@@ -22,6 +22,7 @@ from fedunlearn.progress import Progress
 from fedunlearn.seeding import derive, generator
 from fedunlearn.summary import ClientSummary, SummaryMeta, layout_digest
 from fedunlearn.tensors.fisher import keep_largest
+from fedunlearn.training.checkpoints import Checkpoints
 from fedunlearn.training.client_settings import (
     ClientIdentity,
     ClientInstructions,
@@ -31,6 +32,7 @@ from fedunlearn.training.client_settings import (
 from fedunlearn.training.fisher_pass import estimate_fisher
 from fedunlearn.training.footprint import Footprint, footprint
 from fedunlearn.training.loop import TrainingFacts, train
+from fedunlearn.training.workbench import ResumeSettings, task_of, workbench
 
 
 def run_client_job(
@@ -39,8 +41,12 @@ def run_client_job(
     instructions: ClientInstructions,
     *,
     progress: Progress | None = None,
+    resume: ResumeSettings | None = None,
 ) -> ClientSummary:
     """Train an adapter on the client's data, estimate its Fisher, and return both.
+
+    With a folder to ``resume`` from, a client that was killed goes on where its last checkpoint
+    was, and one that had finished returns its summary from there.
 
     The base model is shared: an adapter is put on it and taken off again, and the Fisher is
     estimated at its bare weights, whose hash is checked first. Where training is on a quantised
@@ -52,29 +58,21 @@ def run_client_job(
         RunError: training diverged before it learned anything, the adapter did not learn, or the
             base model was left changed; the text names the client.
     """
-    chosen = instructions.training(identity.role)
     try:
-        refuse_unfit_files(build_objective(chosen, identity.role), identity)
-        examples = _encode(base, identity.data, chosen.max_length)
-        with training_copy(base) as trained, footprint(trained.device) as training:
-            adapter, names, facts = _train_adapter(
-                trained, identity, instructions, examples=examples, progress=progress
-            )
-        _refuse_zero(adapter)
-        longest = instructions.fisher.max_length
-        if longest != chosen.max_length:
-            examples = _encode(base, identity.data, longest)
-        _refuse_other_weights(base)
-        with footprint(base.device) as estimation:
-            fisher = estimate_fisher(base.model, examples, names, chosen=instructions.fisher)
-        if instructions.fisher_kept < 1.0:
-            kept = instructions.fisher_kept
-            fisher = {name: keep_largest(tensor, kept) for name, tensor in fisher.items()}
+        if resume is None or resume.folder is None:
+            done = _do(base, identity, instructions, progress=progress)
+            return _summarise(base, identity, instructions, done=done)
+        with workbench(resume, identity.id, task_of(base, identity, instructions)) as bench:
+            if (kept := bench.finished()) is not None:
+                return kept
+            at = bench.checkpoints
+            done = _do(base, identity, instructions, progress=progress, checkpoints=at)
+            summary = _summarise(base, identity, instructions, done=done)
+            bench.finish(summary)
+            return summary
     except FedUnlearnError as fault:
         fault.args = (f"{identity.role} client {identity.id!r} ({identity.domain}): {fault}",)
         raise
-    done = _Done(adapter, fisher, facts, len(examples), training=training, estimation=estimation)
-    return _summarise(base, identity, instructions, done=done)
 
 
 @dataclass(frozen=True)
@@ -87,6 +85,39 @@ class _Done:
     num_examples: int
     training: Footprint
     estimation: Footprint
+
+
+def _do(
+    base: LoadedModel,
+    identity: ClientIdentity,
+    instructions: ClientInstructions,
+    *,
+    progress: Progress | None,
+    checkpoints: Checkpoints | None = None,
+) -> _Done:
+    chosen = instructions.training(identity.role)
+    refuse_unfit_files(build_objective(chosen, identity.role), identity)
+    examples = _encode(base, identity.data, chosen.max_length)
+    with training_copy(base) as trained, footprint(trained.device) as training:
+        adapter, names, facts = _train_adapter(
+            trained,
+            identity,
+            instructions,
+            examples=examples,
+            progress=progress,
+            checkpoints=checkpoints,
+        )
+    _refuse_zero(adapter)
+    longest = instructions.fisher.max_length
+    if longest != chosen.max_length:
+        examples = _encode(base, identity.data, longest)
+    _refuse_other_weights(base)
+    with footprint(base.device) as estimation:
+        fisher = estimate_fisher(base.model, examples, names, chosen=instructions.fisher)
+    if instructions.fisher_kept < 1.0:
+        kept = instructions.fisher_kept
+        fisher = {name: keep_largest(tensor, kept) for name, tensor in fisher.items()}
+    return _Done(adapter, fisher, facts, len(examples), training=training, estimation=estimation)
 
 
 def _encode(base: LoadedModel, data: DataSpec, max_length: int) -> list[Example]:
@@ -111,6 +142,7 @@ def _train_adapter(
     *,
     examples: list[Example],
     progress: Progress | None,
+    checkpoints: Checkpoints | None,
 ) -> tuple[Adapter, list[str], TrainingFacts]:
     chosen = instructions.training(identity.role)
     names = ("client", identity.id, instructions.server_round)
@@ -141,6 +173,7 @@ def _train_adapter(
             preferred=preferred,
             retain=retain,
             progress=progress,
+            checkpoints=checkpoints,
         )
         return read_adapter(adapted), adapted_parameters(adapted), facts
 
