@@ -20,9 +20,10 @@ from fedunlearn.instructions import decode_instructions
 from fedunlearn.models.loading import LoadedModel, ModelSettings, fingerprint, load_base
 from fedunlearn.summary import ClientSummary, to_wire
 from fedunlearn.training.client_job import run_client_job
-from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
+from fedunlearn.training.client_settings import ClientIdentity
 
-RunJob = Callable[[LoadedModel, ClientIdentity, ClientInstructions], ClientSummary]
+RunJob = Callable[..., ClientSummary]
+"""Called with the base model, the identity and the instructions; see :func:`run_client_job`."""
 
 
 @lru_cache(maxsize=1)
@@ -80,8 +81,8 @@ class UnlearnClient(NumPyClient):
             "role": self.identity.role,
             "domain": self.identity.domain,
             "num_examples": count,
-            "base_model": base.name,
-            "base_model_sha256": base.sha256,
+            "base_model": base.label,
+            "base_model_sha256": base.start_sha256,
         }
 
     def fit(

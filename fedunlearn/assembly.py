@@ -114,6 +114,7 @@ def _client(summary: ClientSummary) -> ClientReport:
         num_examples=meta.num_examples,
         bytes_uploaded=wire_bytes(summary),
         training=dict(meta.training),
+        fisher=dict(meta.fisher),
     )
 
 

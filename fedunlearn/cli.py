@@ -128,6 +128,18 @@ def resume(
 
 
 @app.command()
+def teach(
+    out: Annotated[Path, typer.Option(help="Folder of the adapter, for model.expert.")],
+    given: _Given = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Teach a model a config's `teach` section by LoRA: makes an expert adapter."""
+    from fedunlearn import commands
+
+    commands.teach(given or (), out, quiet=quiet)
+
+
+@app.command()
 def check(
     given: _Given = None,
     fetch: Annotated[

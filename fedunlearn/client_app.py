@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from flwr.app import Context, Message, RecordDict
@@ -139,7 +140,11 @@ def make_client_app(
         return records.hello_content(client.get_properties({}))
 
     def train(config: AnyConfig, identity: ClientIdentity, content: RecordDict) -> RecordDict:
-        client = UnlearnClient(identity, config.model, run_job=run_job)
+        if isinstance(config, MpuConfig):
+            raise ConfigError(["method: this node's config is of mpu, not of firm"])
+        resume = config.resume
+        work = partial(run_job, resume=resume) if resume.folder else run_job
+        client = UnlearnClient(identity, config.model, run_job=work)
         arrays, meta = read_fit(client.fit([], {"instructions": records.read_task(content)}))
         return records.summary_content(arrays, meta)
 

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from fedunlearn.absence import absentees
-from fedunlearn.aggregation import in_turn, merge_to, parse_epsilon, read_merge
+from fedunlearn.aggregation import MergeReport, in_turn, merge_to, parse_epsilon, read_merge
 from fedunlearn.arms import UNLEARNED_FOLDER, finish_arms, read_unlearned
 from fedunlearn.assembly import merge_row
 from fedunlearn.config import (
@@ -28,6 +29,7 @@ from fedunlearn.events import EVENTS_FILE
 from fedunlearn.export import ExportReport, export_adapter, export_model
 from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.metrics import METRICS
+from fedunlearn.models.expert import Expert, load_expert
 from fedunlearn.models.loading import load_base
 from fedunlearn.objectives import OBJECTIVES
 from fedunlearn.pipeline import (
@@ -44,6 +46,7 @@ from fedunlearn.registry import Registry
 from fedunlearn.simulation import simulate
 from fedunlearn.summary import open_summaries
 from fedunlearn.tables import Table
+from fedunlearn.training.expert_lesson import save_lesson, teach_expert
 
 Listing = Literal["merges", "objectives", "sources", "metrics", "suites", "configs"]
 Workers = Literal["threads", "ray"]
@@ -93,6 +96,25 @@ def _finish(
     else:
         report = finish(run_dir, config, warnings=warnings, watcher=watcher)
         show_report(report, run_dir, stdout())
+
+
+def teach(given: Sequence[str], out: Path, *, quiet: bool) -> None:
+    """Make the expert adapter of a config's ``teach`` section."""
+    config = load_config(*_split(given))
+    if config.teach is None:
+        raise InputError("the config has no section teach; configs/firm_tofu_zephyr.yaml has one")
+    watcher = TerminalWatcher(stderr(), quiet=quiet)
+    make_world(config, watcher=watcher)
+    base = load_base(replace(config.model, expert=None, expert_revision=None))
+    with watcher.stage("teaching the expert") as progress:
+        lesson = teach_expert(base, config.teach, seed=config.seed, progress=progress)
+    save_lesson(lesson, out)
+    stdout().print(
+        f"expert: {lesson.facts.steps} steps, loss {lesson.facts.first_loss:.3g} in the first "
+        f"epoch, {lesson.facts.last_loss:.3g} in the last; sha256 {lesson.sha256[:16]}\n{out}",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def check(given: Sequence[str], *, fetch: bool = False) -> None:
@@ -169,14 +191,20 @@ def export(run_dir: Path, out: Path, name: str, *, form: ExportForm, rank: int |
     origin = merged.report
     if form == "adapter":
         report = export_adapter(
-            merged.delta, rank, origin.base_model, out, transposed=origin.transposed
+            merged.delta,
+            rank,
+            origin.base_model,
+            out,
+            transposed=origin.transposed,
+            expert=_expert_of(run_dir, origin),
         )
     elif rank is not None:
         raise InputError("--rank is for --as adapter; a model holds the whole update")
     else:
         base = load_base(load_config(run_dir / CONFIG_FILE).model)
         report = export_model(merged.delta, base, out, base_sha256=origin.base_model_sha256)
-    _say_exported(report, form, name, out)
+    included = f" and of expert {report.expert}" if report.expert else ""
+    _say_exported(report, form, f"{name}{included}", out)
 
 
 def _export_arm(run_dir: Path, out: Path, name: str, *, form: ExportForm) -> None:
@@ -195,6 +223,21 @@ def _say_exported(report: ExportReport, form: ExportForm, name: str, out: Path) 
         markup=False,
         soft_wrap=True,
     )
+
+
+def _expert_of(run_dir: Path, origin: MergeReport) -> Expert | None:
+    """The expert a merge is relative to; it must still be the one it was."""
+    if not origin.expert:
+        return None
+    chosen = load_config(run_dir / CONFIG_FILE).model
+    expert = load_expert(chosen.expert or origin.expert, chosen.expert_revision)
+    if expert.sha256 != origin.expert_sha256:
+        raise InputError(
+            f"the update was made on top of expert {origin.expert} with hash "
+            f"{origin.expert_sha256[:12]}, but {expert.name} has {expert.sha256[:12]}; give the "
+            "same expert"
+        )
+    return expert
 
 
 def list_names(what: Listing) -> None:

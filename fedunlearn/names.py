@@ -1,4 +1,4 @@
-"""What ids and names may look like: they also name files and folders."""
+"""What ids and names may look like (they also name files), and how texts quote values."""
 
 import re
 
@@ -21,3 +21,9 @@ def is_label(text: str) -> bool:
     """Whether ``text`` follows :data:`LABEL_RULE`, as a domain or an objective must."""
     fits = text.isprintable() and text == text.strip() and 1 <= len(text) <= 64
     return fits and not set("/\\") & set(text)
+
+
+def shown(value: object) -> str:
+    """Quote a value somebody else sent, briefly."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -113,7 +113,7 @@ def finish(
     summaries = open_summaries(run_dir / SUMMARIES_FOLDER)
     bank = read_bank(config.evaluation)
     base = load_base(config.model)
-    check_base(summaries, base.sha256)
+    check_base(summaries, base.start_sha256)
     bench = MergeBench(summaries)
     trials = plan_trials(config.merges, config.swept)
     findings: list[Finding] = []

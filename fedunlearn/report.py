@@ -3,7 +3,7 @@
 ``docs/report.md`` explains every field to readers of the file.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -58,7 +58,8 @@ class ClientReport:
         objective: what it optimised.
         num_examples: records it trained on.
         bytes_uploaded: of the arrays it sent, LoRA factors and Fisher, without headers.
-        training: what its summary says of the training.
+        training: what its summary says of the training, seconds and peak memory included.
+        fisher: likewise of the Fisher estimate.
     """
 
     client_id: str
@@ -68,6 +69,7 @@ class ClientReport:
     num_examples: int
     bytes_uploaded: int
     training: dict[str, object]
+    fisher: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ class Hello:
         node_id: Flower's number for the node.
         client_id, role, domain: from the node's own configuration.
         num_examples: questions in the client's data file.
-        base_model: name of the base model the node loaded.
-        base_model_sha256: hash of its weights.
+        base_model: name of the base model the node loaded, with its expert where it has one.
+        base_model_sha256: hash of both.
     """
 
     node_id: int

@@ -112,7 +112,7 @@ def _explore(
     bank = read_bank(config.evaluation)
     ledger = Ledger(out, origin.asking(QuestionsOrigin.of(config.evaluation)))
     base = load_base(config.model)
-    check_base(summaries, base.sha256)
+    check_base(summaries, base.start_sha256)
     with watcher.stage("merging and evaluating") as progress:
         rounds = max(1, unmeasured(points, ledger))
         exam = Exam(base, bank, config.evaluation, progress=progress, rounds=rounds)

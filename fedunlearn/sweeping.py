@@ -154,6 +154,6 @@ def check_base(summaries: Sequence[ClientSummary], sha256: str) -> None:
     theirs = summaries[0].meta.base_model_sha256
     if theirs != sha256:
         raise RunError(
-            f"the clients started from base model {theirs[:12]} ({summaries[0].meta.base_model}), "
-            f"the server has {sha256[:12]}; use the same model and dtype on all sides"
+            f"the clients started from base model {summaries[0].meta.start}, the server has "
+            f"{sha256[:12]}; use the same model, dtype and expert on all sides"
         )

@@ -44,7 +44,12 @@ def test_every_key_is_documented() -> None:
 def test_every_setting_of_the_fisher_is_documented() -> None:
     (row,) = (line for line in TEXT.splitlines() if line.startswith("| `fisher` |"))
     told = set(re.findall(r"`(\w+)`", row.split("|")[2]))
-    assert told == names(FisherSettings) | {"dtype", "reference", "kept"} | names(Footprint)
+    assert told == names(FisherSettings) | {
+        "dtype",
+        "reference",
+        "reference_sha256",
+        "kept",
+    } | names(Footprint)
 
 
 def test_the_example_gives_the_live_model(tmp_path: Path) -> None:

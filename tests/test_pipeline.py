@@ -187,7 +187,7 @@ class _Recorder:
 def test_another_base_model_is_refused(finished: Run, world: Path) -> None:
     run_dir, _, _ = finished
     other = load_config(run_dir / "config.yaml", ["model.dtype=bfloat16"])
-    with pytest.raises(RunError, match="same model and dtype"):
+    with pytest.raises(RunError, match="same model, dtype and expert"):
         finish(run_dir, other)
 
 

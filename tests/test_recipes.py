@@ -63,6 +63,7 @@ def local(name: str, hub: dict[str, str], folder: Path) -> Path:
     """The recipe with every source read from its local copy."""
     tree = yaml.safe_load(builtin_configs()[name].read_text(encoding="utf-8"))
     rows = [*tree["clients"], *tree["evaluation"]["sets"]]
+    rows += [tree["teach"]] if "teach" in tree else []
     for spec in (row[key] for row in rows for key in ("data", "choices") if key in row):
         spec["path"] = hub[spec["source"]]
     return write_config(folder / f"{name}.yaml", tree)

@@ -171,4 +171,4 @@ def test_another_base_model_is_refused(run_dir: Path, tmp_path: Path, capsys: Ca
     config = write_config(tmp_path / "other.yaml", tree)
     arguments = ["--gamma", "1", "--evaluate", config, "--out", tmp_path / "s"]
     assert call("sweep", run_dir, *arguments) == 1
-    assert "same model and dtype" in capsys.readouterr().err
+    assert "same model, dtype and expert" in capsys.readouterr().err

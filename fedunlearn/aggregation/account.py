@@ -52,6 +52,8 @@ class Account:
             mean_damage=self._mean_damage(),
             base_model=first.meta.base_model,
             base_model_sha256=first.meta.base_model_sha256,
+            expert=first.meta.expert,
+            expert_sha256=first.meta.expert_sha256,
             transposed=first.lora.transposed,
             clients=tuple(
                 MergedClient(s.meta.client_id, s.meta.role, s.meta.domain, s.meta.num_examples)

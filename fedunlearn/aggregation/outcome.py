@@ -61,7 +61,9 @@ class MergeReport:
         mean_damage: mean damage of the scaled raw merge over retain clients and tensors; a
             relative budget is a fraction of it.
         base_model: the model to which the update belongs.
-        base_model_sha256: its hash.
+        base_model_sha256: hash of what clients started from: its weights, and the expert.
+        expert: name of the expert adapter that the update comes on top of; empty: none.
+        expert_sha256: its hash; empty: none.
         transposed: weights are stored as (d_in, d_out).
         clients: in the order of their ids.
         facts: what the method found out about the whole model, e.g. ``fulm``'s clusters.
@@ -81,6 +83,8 @@ class MergeReport:
     mean_damage: float
     base_model: str
     base_model_sha256: str
+    expert: str = ""
+    expert_sha256: str = ""
     transposed: bool = False
     clients: tuple[MergedClient, ...]
     facts: dict[str, Any] = field(default_factory=dict)

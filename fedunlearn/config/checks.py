@@ -27,12 +27,14 @@ from fedunlearn.data.refusals import read_refusals
 from fedunlearn.errors import InputError
 from fedunlearn.evaluation import EvaluationSet
 from fedunlearn.models.adapters import LoraSettings, lora_fault
+from fedunlearn.models.expert import load_expert
 from fedunlearn.models.loading import ModelSettings, resolve_device
 from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
 from fedunlearn.objectives import Objective
 from fedunlearn.registry import nearest
 from fedunlearn.roles import ROLES, Role
 from fedunlearn.training.client_settings import ClientIdentity, build_objective, unfit_files
+from fedunlearn.training.expert_lesson import LessonSettings
 from fedunlearn.training.loop import TrainingSettings
 from fedunlearn.training.teaching import WorldSettings
 
@@ -48,6 +50,7 @@ class _Parts:
     world_directory: Path | None
     model: ModelSettings | None
     reference: ModelSettings | None
+    lesson: LessonSettings | None
     clients: dict[int, ClientIdentity]
     trainings: tuple["_Training", ...]
     num_clients: int
@@ -96,6 +99,7 @@ def cross_check(tree: Mapping[str, Any], *, local: bool, fetch: bool = False) ->
         if not tree.get("clients"):
             faults.append("clients: expected at least one client, got none")
         faults += [*_file_faults(parts, fetch=fetch), *_model_faults(parts)]
+        faults += _expert_faults(parts)
     return faults
 
 
@@ -114,6 +118,7 @@ def _parts(tree: Mapping[str, Any]) -> _Parts:
         world_directory=Path(directory).expanduser() if isinstance(directory, str) else None,
         model=_typed(ModelSettings, tree.get("model")),
         reference=_typed(ModelSettings, tree.get("reference")),
+        lesson=_typed(LessonSettings, tree.get("teach")),
         clients=_typed_items(ClientIdentity, clients),
         trainings=tuple(_trainings(tree)),
         num_clients=len(clients) if isinstance(clients, list) else 0,
@@ -218,6 +223,8 @@ def _file_faults(parts: _Parts, *, fetch: bool) -> Iterator[str]:
     for place, one in parts.sets.items():
         readers.append((f"evaluation.sets.{place}.data", one.data, read_question_set))
         readers.append((f"evaluation.sets.{place}.choices", one.choices, read_choice_set))
+    if parts.lesson is not None:
+        readers.append(("teach.data", parts.lesson.data, read_training_records))
     for key, spec, read in readers:
         if spec is None or _made_later(local_path(spec) or "", parts.world_directory):
             continue
@@ -275,6 +282,17 @@ def _folder_faults(key: str, model: ModelSettings, parts: _Parts) -> Iterator[st
         for training in parts.trainings:
             if training.lora is not None and (fault_of_lora := lora_fault(folder, training.lora)):
                 yield f"{training.at}lora: {fault_of_lora}"
+
+
+def _expert_faults(parts: _Parts) -> Iterator[str]:
+    """Read an expert that is a folder; a hub id is not looked up for it."""
+    chosen = parts.model
+    if chosen is None or chosen.expert is None or not Path(chosen.expert).is_absolute():
+        return
+    try:
+        load_expert(chosen.expert, chosen.expert_revision)
+    except InputError as fault:
+        yield f"model.expert: {fault}"
 
 
 def _made_later(path: str, world: Path | None) -> bool:

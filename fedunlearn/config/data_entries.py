@@ -24,6 +24,9 @@ def normalise_sources(tree: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     if isinstance(clients := tree.get("clients"), list):
         converted["clients"], found = _rows(clients, "clients")
         faults += found
+    if isinstance(lesson := tree.get("teach"), Mapping):
+        (converted["teach"],), found = _rows([lesson], "teach")
+        faults += [fault.replace("teach.0.", "teach.", 1) for fault in found]
     evaluation = tree.get("evaluation")
     if isinstance(evaluation, Mapping) and isinstance(evaluation.get("sets"), list):
         sets, found = _rows(evaluation["sets"], "evaluation.sets")

@@ -226,20 +226,21 @@ def _one_line(fault: Exception) -> str:
 
 
 def _absolute_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Make the paths of a config absolute; a model's path only where it is a local one."""
-    world, model, reference, evaluation = (
+    """Make the paths of a config absolute; those of models only where they are local ones."""
+    world, model, reference, evaluation, lesson, resume = (
         part if isinstance(part := tree.get(key), dict) else {}
-        for key in ("world", "model", "reference", "evaluation")
+        for key in ("world", "model", "reference", "evaluation", "teach", "resume")
     )
-    places: list[tuple[dict[str, Any], str]] = [(world, "directory")]
-    for listed in (tree.get("clients"), evaluation.get("sets")):
+    places: list[tuple[dict[str, Any], str]] = [(world, "directory"), (resume, "folder")]
+    for listed in (tree.get("clients"), evaluation.get("sets"), [lesson]):
         rows = [
             row for row in (listed if isinstance(listed, list) else []) if isinstance(row, dict)
         ]
         for row in rows:
             for key in _FILE_KEYS:
                 places.append((row[key], "path") if isinstance(row.get(key), dict) else (row, key))
-    places += [(one, "path") for one in (model, reference) if _is_local(one.get("path"), folder)]
+    models = [(model, "path"), (model, "expert"), (reference, "path")]
+    places += [(one, key) for one, key in models if _is_local(one.get(key), folder)]
     for holder, key in places:
         if isinstance(value := holder.get(key), str) and value:
             holder[key] = str(folder / Path(value).expanduser())

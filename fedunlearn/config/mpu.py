@@ -80,6 +80,12 @@ class MpuConfig(CommonConfig):
     def __post_init__(self) -> None:
         if not self.arms:
             raise ValueError("arms must name at least one way of unlearning")
+        for key, one in (("model", self.model), ("reference", self.reference)):
+            if one.expert is not None:
+                raise ValueError(
+                    f"{key}.expert: copies are of one set of weights; export the model with its "
+                    "expert merged in, and name that folder"
+                )
         if self.reference.quantization is not None:
             raise ValueError("reference.quantization: a copy cannot be trained in 4 bits")
 

@@ -9,9 +9,11 @@ from fedunlearn.models.adapters import LoraSettings
 from fedunlearn.models.loading import ModelSettings
 from fedunlearn.settings import settings
 from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
+from fedunlearn.training.expert_lesson import LessonSettings
 from fedunlearn.training.fisher_pass import FisherSettings
 from fedunlearn.training.loop import TrainingSettings
 from fedunlearn.training.teaching import WorldSettings
+from fedunlearn.training.workbench import ResumeSettings
 
 
 @settings
@@ -81,6 +83,7 @@ class CommonConfig:
         seed: every draw of the run is derived from it, but for MPU's secrets.
         world: the embedded world, made if it is not there yet; ``None`` with one's own data.
         model: the model that is to forget; in MPU only the server has its weights.
+        teach: what ``fedunlearn teach`` makes an expert of; a run does not read it.
         clients: who takes part, with what role, on whose data; empty in a deployment that
             takes whoever answers, since a deployed node says all this about itself. How many
             that should be is ``federation.expected_clients``.
@@ -88,12 +91,14 @@ class CommonConfig:
         leaks: what to do when clients and evaluation sets share records that they should not:
             ``warn`` in the report, refuse the run with an ``error``, or ``allow`` it.
         federation: how the clients are run.
+        resume: what clients keep on their disks, to go on after they were killed.
     """
 
     name: str
     seed: int = 0
     world: WorldSettings | None = None
     model: ModelSettings
+    teach: LessonSettings | None = None
     clients: tuple[ClientIdentity, ...] = ()
     evaluation: EvaluationSettings
     leaks: Literal["warn", "error", "allow"] = "warn"
@@ -121,6 +126,7 @@ class RunConfig(CommonConfig):
     fisher: FisherSettings = FisherSettings()
     merges: dict[str, MergeSettings]
     sweep: SweepSettings = SweepSettings()
+    resume: ResumeSettings = ResumeSettings()
 
     def instructions(self, *, server_round: int = 1) -> ClientInstructions:
         """Return what the server tells every client."""

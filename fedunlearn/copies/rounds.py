@@ -22,8 +22,8 @@ from fedunlearn.copies.settings import CopySettings
 from fedunlearn.copies.state import RoundsState, StateFolder
 from fedunlearn.copies.update import CopyTicket, CopyUpdate
 from fedunlearn.errors import RunError
+from fedunlearn.models.plain_lora import read_lora
 from fedunlearn.summary.layout import adapter_keys, module_name, parameter_name
-from fedunlearn.summary.lora import read_lora
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from fedunlearn.errors import SummaryError
-from fedunlearn.names import is_name
+from fedunlearn.models.plain_lora import LoraLayout, read_lora
+from fedunlearn.names import is_name, shown
 from fedunlearn.registry import nearest
 from fedunlearn.settings import settings
 from fedunlearn.summary.layout import adapter_keys, module_name, parameter_name
-from fedunlearn.summary.lora import LoraLayout, read_lora
-from fedunlearn.summary.meta import shown
 
 FORMAT_VERSION = 1
 

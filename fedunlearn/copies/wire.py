@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedunlearn.copies.update import CopyUpdate, UpdateMeta, decode_meta, encode_meta
 from fedunlearn.errors import SummaryError
-from fedunlearn.summary.meta import shown
+from fedunlearn.names import shown
 from fedunlearn.tensors.arrays import Array, dtype_name, to_array, to_tensor
 
 Arrays = dict[str, Array]

@@ -22,6 +22,7 @@ from fedunlearn.metrics import (
     RougeLRecall,
 )
 from fedunlearn.metrics.probability import preferred_choice
+from fedunlearn.models.expert import expert_on
 from fedunlearn.models.loading import LoadedModel
 from fedunlearn.progress import Progress
 from fedunlearn.settings import settings
@@ -163,7 +164,7 @@ def evaluate(
     *,
     progress: Progress | None = None,
 ) -> dict[str, SetScores]:
-    """Measure the model as its weights are now, set by set.
+    """Measure the model as its weights are now, with its expert on, set by set.
 
     Args:
         base: model and tokenizer; the weights may be patched.
@@ -176,11 +177,12 @@ def evaluate(
     """
     scorer = _Scorer(Bench(base, chosen.batch_size), chosen)
     scores, done = {}, 0
-    for one in bank.sets:
-        scores[one.chosen.name] = scorer.scores(one)
-        done += len(one.questions) + len(one.choices)
-        if progress is not None:
-            progress(done, bank.size)
+    with expert_on(base.model, base.expert):
+        for one in bank.sets:
+            scores[one.chosen.name] = scorer.scores(one)
+            done += len(one.questions) + len(one.choices)
+            if progress is not None:
+                progress(done, bank.size)
     return scores
 
 

@@ -1,14 +1,16 @@
 """A merged update as a LoRA adapter that stock PEFT loads."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from fedunlearn.errors import InputError
+from fedunlearn.export.joining import join_expert
 from fedunlearn.export.outcome import EXPORT_FILE, ExportedTensor, ExportReport, summarise
+from fedunlearn.models.expert import Expert
 from fedunlearn.storage import atomic_folder, write_json, write_tensors
 from fedunlearn.summary.layout import adapter_keys, module_name
 from fedunlearn.tensors.low_rank import truncate
@@ -21,12 +23,14 @@ def export_adapter(
     out: Path,
     *,
     transposed: bool = False,
+    expert: Expert | None = None,
 ) -> ExportReport:
     """Write the nearest adapter of a rank as ``out``, whole or not at all.
 
     Each weight's update is truncated by singular values, which is the best approximation of
     that rank; the error is stated for every weight and in total. The scaling of the adapter
-    is 1.
+    is 1. An expert is added without loss, by putting the factors side by side: ranks add up,
+    and the adapter is relative to the bare backbone.
 
     Args:
         delta: base parameter name to update dW of the base weight's shape.
@@ -35,9 +39,11 @@ def export_adapter(
         base_name: base model, written to ``adapter_config.json``.
         out: the folder; an earlier export there is replaced.
         transposed: weights are stored as (d_in, d_out).
+        expert: that the update comes on top of.
 
     Raises:
-        InputError: a rank below 1, no update at all, or something that is no export at ``out``.
+        InputError: a rank below 1, no update at all, an expert for weights stored the other way
+            round, or something that is no export at ``out``.
     """
     if rank is not None and rank < 1:
         raise InputError(f"rank must be at least 1, got {rank}")
@@ -50,7 +56,15 @@ def export_adapter(
         key_a, key_b = adapter_keys(name)
         factors |= {key_a: factor_a, key_b: factor_b}
         tensors[name] = ExportedTensor(delta[name].double().norm().item(), error, ranks[name])
-    report = summarise("adapter", base_name, tensors)
+    if expert is not None:
+        if expert.lora.transposed != transposed:
+            raise InputError(f"expert {expert.name!r} and the update differ in fan_in_fan_out")
+        factors, ranks = join_expert(factors, expert)
+        tensors = {
+            name: replace(tensors.get(name, ExportedTensor(0.0, 0.0)), rank=rank)
+            for name, rank in ranks.items()
+        }
+    report = summarise("adapter", base_name, tensors, expert=expert)
     with atomic_folder(out, marker=EXPORT_FILE) as partial:
         write_tensors(partial / "adapter_model.safetensors", factors)
         write_json(

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from fedunlearn.errors import InputError
+from fedunlearn.export.joining import OnExpert
 from fedunlearn.export.outcome import EXPORT_FILE, ExportedTensor, ExportReport, summarise
 from fedunlearn.models.loading import LoadedModel, no_progress_bars
-from fedunlearn.models.patching import applied
+from fedunlearn.models.patching import applied, patched
 from fedunlearn.storage import atomic_folder, write_json
 
 
@@ -25,55 +26,49 @@ def export_model(
 ) -> ExportReport:
     """Write base model plus update, with its tokenizer, as ``out``, whole or not at all.
 
+    What is written needs no adapter: the sum of backbone, expert where there is one, and update.
     The model passed is as before when this returns. Weights are rounded once, to the model's
-    own dtype; the error of that rounding is stated for every weight, relative to its update.
+    own dtype; the error of that rounding is stated for every weight, relative to what was added.
 
     Args:
         delta: base parameter name to update dW of the base weight's shape.
         base: the model the update was made for.
         out: the folder; an earlier export there is replaced with all its shards.
-        base_sha256: of the model the update was made for, from ``merge.json``; checked if given.
+        base_sha256: of the model, with its expert, the update was made for, from ``merge.json``;
+            checked if given.
         shared: the update of a weight that the model uses in two places is meant for both.
 
     Raises:
         InputError: another base model, an update that fits no weight or a tied one, or
             something that is no export at ``out``.
     """
-    if base_sha256 is not None and base_sha256 != base.sha256:
+    if base_sha256 is not None and base_sha256 != base.start_sha256:
         raise InputError(
-            f"the update was made for a model with hash {base_sha256[:12]}, but {base.name} "
-            f"has {base.sha256[:12]}; give the same model in the same dtype"
+            f"the update was made for a model with hash {base_sha256[:12]}, but {base.label} "
+            f"has {base.start_sha256[:12]}; give the same model in the same dtype, and the same "
+            "expert"
         )
+    whole = OnExpert(delta, base.expert) if base.expert else delta
     if not shared:
-        _refuse_tied(delta, base)
+        _refuse_tied(whole, base)
     with atomic_folder(out, marker=EXPORT_FILE) as partial:
-        before = _copies(base, delta)
-        with applied(base.model, delta) as model:
-            tensors = {
-                name: _rounding(before[name], delta[name], weight)
-                for name, weight in _weights(base).items()
-                if name in delta
-            }
-            with no_progress_bars():
-                model.save_pretrained(partial)
+        tensors = {
+            name: _rounding(weight.detach(), whole[name])
+            for name, weight in base.model.named_parameters()
+            if name in whole
+        }
+        with applied(base.model, whole) as model, no_progress_bars():
+            model.save_pretrained(partial)
         cast(Any, base.tokenizer).save_pretrained(partial)
-        report = summarise("model", base.name, dict(sorted(tensors.items())))
+        report = summarise("model", base.name, dict(sorted(tensors.items())), expert=base.expert)
         write_json(partial / EXPORT_FILE, asdict(report))
     return report
 
 
-def _weights(base: LoadedModel) -> dict[str, Tensor]:
-    return {name: weight.detach() for name, weight in base.model.named_parameters()}
-
-
-def _copies(base: LoadedModel, delta: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: weight.clone() for name, weight in _weights(base).items() if name in delta}
-
-
-def _rounding(before: Tensor, update: Tensor, after: Tensor) -> ExportedTensor:
+def _rounding(weight: Tensor, update: Tensor) -> ExportedTensor:
     norm = update.double().norm().item()
-    exact = before.double() + update.to(before.device, torch.float64)
-    lost = (exact - after.double()).norm().item()
+    exact = weight.double() + update.to(weight.device, torch.float64)
+    lost = (exact - patched(weight, update).double()).norm().item()
     return ExportedTensor(norm, lost / norm if norm > 0 else 0.0)
 
 

@@ -16,10 +16,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from fedunlearn.errors import InputError
+from fedunlearn.models.expert import Expert, add_expert, take_off
 from fedunlearn.registry import nearest
 from fedunlearn.settings import settings
 
 _LINEAR = (torch.nn.Linear, Conv1D)
+_TRAINED = "default"
 
 
 @settings
@@ -86,27 +88,30 @@ class Adapter:
 
 
 @contextmanager
-def attached(base: PreTrainedModel, lora: LoraSettings, *, seed: int) -> Iterator[PeftModel]:
+def attached(
+    base: PreTrainedModel, lora: LoraSettings, *, seed: int, expert: Expert | None = None
+) -> Iterator[PeftModel]:
     """Put a fresh adapter on ``base`` for the length of the block, then take it off.
 
     B starts at zero; A, and any dropout inside the block, is drawn from ``seed``. Global random
-    state is as it was afterwards. Base weights are frozen throughout.
+    state is as it was afterwards. Base weights are frozen throughout, and so is the ``expert``,
+    which is on in every pass, those with the fresh adapter switched off included.
 
     Raises:
         InputError: a module, a layer or a pattern of the settings matches nothing in the model,
-            or a weight that the model uses in two places would be adapted.
+            or a weight that the model uses in two places would be adapted; or the expert does
+            not fit the model.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         adapted = _put_on(base, lora)
         try:
             _check_reach(adapted, lora)
+            if expert is not None:
+                add_expert(adapted, expert, trained=_TRAINED)
             yield adapted
         finally:
-            adapted.unload()
-            base.requires_grad_(False).train(False)
-            if hasattr(base, "peft_config"):
-                del base.peft_config
+            take_off(adapted)
 
 
 @contextmanager
@@ -240,8 +245,8 @@ def _mixed(layers: Mapping[str, torch.nn.Module]) -> Iterator[str]:
 def read_adapter(adapted: PeftModel) -> Adapter:
     """Copy the adapter's configuration and weights out of the model."""
     # what embeddings are like is no question here, and would be put to the hub
-    weights = get_peft_model_state_dict(adapted, save_embedding_layers=False)
-    config = adapted.peft_config["default"].to_dict()
+    weights = get_peft_model_state_dict(adapted, adapter_name=_TRAINED, save_embedding_layers=False)
+    config = adapted.peft_config[_TRAINED].to_dict()
     config["inference_mode"] = True
     return Adapter(
         {key: _plain(value) for key, value in config.items()},
@@ -250,10 +255,11 @@ def read_adapter(adapted: PeftModel) -> Adapter:
 
 
 def adapted_parameters(adapted: PeftModel) -> list[str]:
-    """Names, in the base model, of the weights that carry an adapter, sorted."""
-    suffix = ".base_layer.weight"
-    names = [name for name, _ in adapted.get_base_model().named_parameters()]
-    return sorted(name.removesuffix(suffix) + ".weight" for name in names if name.endswith(suffix))
+    """Names, in the base model, of the weights that carry the trained adapter, sorted."""
+    suffix, factor = ".base_layer.weight", f".lora_A.{_TRAINED}.weight"
+    names = {name for name, _ in adapted.get_base_model().named_parameters()}
+    modules = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+    return sorted(f"{module}.weight" for module in modules if module + factor in names)
 
 
 def _stored_transposed(base: torch.nn.Module, lora: LoraSettings) -> bool:

@@ -18,6 +18,7 @@ from transformers.utils.quantization_config import QuantizationMethod
 
 from fedunlearn.data.encoding import Tokenizer
 from fedunlearn.errors import InputError
+from fedunlearn.models.expert import Expert, expert_on, load_expert
 from fedunlearn.settings import settings
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -37,16 +38,24 @@ class ModelSettings:
         device: ``auto`` takes CUDA when there is one; ``cpu``; ``cuda``, ``cuda:1`` and so on.
         quantization: ``nf4`` trains the adapter on a 4-bit copy (bitsandbytes), with ``dtype``
             for its products; Fisher, merge and evaluation use the model in ``dtype`` all the same.
+        expert: folder or hub id of a LoRA adapter that holds what the model was taught. Training
+            starts from backbone and expert, evaluation and export build on them; the Fisher is
+            that of the backbone alone (appendix C). ``None``: the model is its own start.
+        expert_revision: branch, tag or commit of an expert on the hub.
     """
 
     path: str
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "auto"
     quantization: Literal["nf4"] | None = None
+    expert: str | None = None
+    expert_revision: str | None = None
 
     def __post_init__(self) -> None:
         if not _DEVICE.fullmatch(self.device):
             raise ValueError(f"device must be auto, cpu, cuda or cuda:<number>, got {self.device}")
+        if self.expert_revision is not None and self.expert is None:
+            raise ValueError("expert_revision needs an expert")
         if self.quantization and self.path.endswith(_GGUF):
             raise ValueError("quantization needs a model folder or hub id, not a .gguf file")
 
@@ -59,8 +68,10 @@ class LoadedModel:
         model: in evaluation mode, no weight requires a gradient.
         tokenizer: with a pad token (the end-of-sequence token where the model has none).
         name: the path or hub id it came from.
-        sha256: :func:`fingerprint` at loading time.
+        sha256: :func:`fingerprint` at loading time, of the backbone alone.
         settings: it was loaded by; ``None`` if it was made in memory.
+        expert: what was taught to the backbone before; ``None`` if nothing was. It is not on
+            ``model``, whose weights are the backbone's.
     """
 
     model: PreTrainedModel
@@ -68,6 +79,19 @@ class LoadedModel:
     name: str
     sha256: str
     settings: ModelSettings | None = None
+    expert: Expert | None = None
+
+    @property
+    def label(self) -> str:
+        """What training starts from, for people."""
+        return self.name if self.expert is None else f"{self.name} with expert {self.expert.name}"
+
+    @property
+    def start_sha256(self) -> str:
+        """Hash of what training starts from: of the weights, and of the expert where one is on."""
+        if self.expert is None:
+            return self.sha256
+        return hashlib.sha256(f"{self.sha256}+{self.expert.sha256}".encode()).hexdigest()
 
     @property
     def device(self) -> torch.device:
@@ -76,10 +100,11 @@ class LoadedModel:
 
 
 def load_base(chosen: ModelSettings) -> LoadedModel:
-    """Load model and tokenizer, frozen, in evaluation mode.
+    """Load model and tokenizer, frozen, in evaluation mode, and the expert beside them.
 
     Raises:
-        InputError: there is no such model, or it cannot be loaded; the text says why.
+        InputError: there is no such model or expert, it cannot be loaded, or the two do not fit;
+            the text says why.
     """
     with loading(chosen) as source:
         tokenizer = AutoTokenizer.from_pretrained(**source)
@@ -96,9 +121,13 @@ def load_base(chosen: ModelSettings) -> LoadedModel:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     model.requires_grad_(False).train(False).to(resolve_device(chosen.device))
-    return LoadedModel(
-        model, cast(Tokenizer, tokenizer), chosen.path, fingerprint(model), settings=chosen
-    )
+    expert = None
+    if chosen.expert is not None:
+        expert = load_expert(chosen.expert, chosen.expert_revision)
+        with expert_on(model, expert):
+            pass  # it fits
+    digest, words = fingerprint(model), cast(Tokenizer, tokenizer)
+    return LoadedModel(model, words, chosen.path, digest, settings=chosen, expert=expert)
 
 
 @contextmanager

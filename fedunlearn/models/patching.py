@@ -52,5 +52,9 @@ def add(model: PreTrainedModel, delta: Mapping[str, Tensor]) -> None:
     """Add updates that fit to the weights for good, in float32, rounded once."""
     parameters = dict(model.named_parameters())
     for name, update in delta.items():
-        weight = parameters[name]
-        weight.copy_(weight.float() + update.to(weight.device, torch.float32))
+        parameters[name].copy_(patched(parameters[name], update))
+
+
+def patched(weight: Tensor, update: Tensor) -> Tensor:
+    """Return what :func:`applied` makes of a weight: the float32 sum, rounded to its dtype."""
+    return (weight.float() + update.to(weight.device, torch.float32)).to(weight.dtype)

@@ -5,11 +5,11 @@ may try later: the LoRA factors of the task vector and the raw Fisher diagonal (
 "What a client sends"), with enough about their origin to refuse what does not belong together.
 """
 
+from fedunlearn.models.plain_lora import LoraLayout
 from fedunlearn.summary.client_summary import ClientSummary
 from fedunlearn.summary.consistency import check_consistent
 from fedunlearn.summary.files import load_summary, open_summaries, save_summary
 from fedunlearn.summary.layout import adapter_keys, layout_digest, parameter_name
-from fedunlearn.summary.lora import LoraLayout
 from fedunlearn.summary.meta import FORMAT_VERSION, SummaryMeta
 from fedunlearn.summary.wire import from_wire, to_wire, wire_bytes
 

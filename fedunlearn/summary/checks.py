@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from fedunlearn.errors import SummaryError
+from fedunlearn.models.plain_lora import LoraLayout
 from fedunlearn.registry import nearest
 from fedunlearn.summary.layout import adapter_keys, layout_line, module_name, parameter_name
-from fedunlearn.summary.lora import LoraLayout
 from fedunlearn.tensors.bits import finite_and_non_negative
 
 ADAPTER_DTYPES = (torch.float32, torch.bfloat16, torch.float16)

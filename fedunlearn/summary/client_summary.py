@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from fedunlearn.errors import SummaryError
+from fedunlearn.errors import InputError, SummaryError
+from fedunlearn.models.plain_lora import LoraLayout, read_lora
 from fedunlearn.summary.checks import check_keys, check_tensors
 from fedunlearn.summary.layout import adapter_keys, digest_lines, module_name
-from fedunlearn.summary.lora import LoraLayout, read_lora
 from fedunlearn.summary.meta import SummaryMeta, check_meta, name_client
 from fedunlearn.tensors.low_rank import task_vector
 
@@ -48,7 +48,7 @@ class ClientSummary:
         """
         try:
             return read_lora(self.adapter_config)
-        except SummaryError as fault:
+        except InputError as fault:
             raise SummaryError(f"{self.label}: {fault}") from None
 
     def weights(self) -> list[str]:

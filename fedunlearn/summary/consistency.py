@@ -34,9 +34,8 @@ def check_consistent(summaries: Sequence[ClientSummary]) -> list[ClientSummary]:
 def _check_pair(one: ClientSummary, other: ClientSummary) -> None:
     if one.meta.base_model_sha256 != other.meta.base_model_sha256:
         raise SummaryError(
-            f"{one.label} and {other.label} start from different base models: "
-            f"{one.meta.base_model} ({one.meta.base_model_sha256[:12]}) and "
-            f"{other.meta.base_model} ({other.meta.base_model_sha256[:12]})"
+            f"{one.label} and {other.label} start from different base models: {one.meta.start} "
+            f"and {other.meta.start}"
         )
     if one.meta.layout_digest != other.meta.layout_digest:
         raise SummaryError(f"{one.label} and {other.label} {_difference(one, other)}")

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fedunlearn.errors import SummaryError
-from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
+from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name, shown
 from fedunlearn.roles import ROLES, Role
 from fedunlearn.settings import settings
 
@@ -30,9 +30,13 @@ class SummaryMeta:
         objective: name of the objective the client optimised.
         num_examples: records in the client's data.
         base_model: name of the base model.
-        base_model_sha256: hash of its weights; equal for all clients of a round.
+        base_model_sha256: hash of what training started from, weights and expert; equal for all
+            clients of a round.
+        expert: name of the expert adapter that was on the base model; empty: none was.
+        expert_sha256: its hash; empty: there was none.
         fisher: how the Fisher diagonal was estimated: ``num_sequences``, ``max_length``,
-            ``targets``, ``batch_size``, ``dtype``, ``reference``, and what it took.
+            ``targets``, ``batch_size``, ``dtype``, ``reference`` with the hash of its weights,
+            and what it took.
             ``kept`` is the fraction of each tensor's entries that are there, the largest ones,
             if not all are: see :attr:`kept`.
         training: what training reported: steps, final loss, and what it took.
@@ -47,9 +51,17 @@ class SummaryMeta:
     num_examples: int
     base_model: str
     base_model_sha256: str
+    expert: str = ""
+    expert_sha256: str = ""
     fisher: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     layout_digest: str
+
+    @property
+    def start(self) -> str:
+        """What training started from, for people, with the beginning of its hash."""
+        expert = f" with expert {self.expert}" if self.expert else ""
+        return f"{self.base_model}{expert} ({self.base_model_sha256[:12]})"
 
     @property
     def kept(self) -> float:
@@ -92,6 +104,11 @@ def check_meta(meta: SummaryMeta) -> None:
         "num_examples": (meta.num_examples >= 1, "be at least 1"),
         "base_model": (_names_model(meta.base_model), "name the model in printable characters"),
         "base_model_sha256": (_is_digest(meta.base_model_sha256), "be 64 hexadecimal digits"),
+        "expert": (not meta.expert or _names_model(meta.expert), "name the expert, or be empty"),
+        "expert_sha256": (
+            _is_digest(meta.expert_sha256) if meta.expert else not meta.expert_sha256,
+            "be 64 hexadecimal digits where there is an expert, else empty",
+        ),
         "layout_digest": (_is_digest(meta.layout_digest), "be 64 hexadecimal digits"),
         "format_version": (meta.format_version == FORMAT_VERSION, f"be {FORMAT_VERSION}"),
     }
@@ -108,12 +125,6 @@ def name_client(client_id: object) -> str:
     if isinstance(client_id, str) and is_name(client_id):
         return f"client {client_id!r}"
     return "a client without a valid id"
-
-
-def shown(value: object) -> str:
-    """Quote a value somebody else sent, briefly."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _names_model(text: str) -> bool:

@@ -15,9 +15,10 @@ import numpy as np
 from torch import Tensor
 
 from fedunlearn.errors import SummaryError
+from fedunlearn.names import shown
 from fedunlearn.storage import to_json
 from fedunlearn.summary.client_summary import ClientSummary
-from fedunlearn.summary.meta import name_client, read_meta, shown
+from fedunlearn.summary.meta import name_client, read_meta
 from fedunlearn.tensors.arrays import dtype_name, to_array, to_tensor
 from fedunlearn.tensors.kept import KeptEntries, kept_bytes
 

@@ -18,11 +18,13 @@ from fedunlearn.progress import Progress
 from fedunlearn.seeding import derive, generator
 from fedunlearn.summary import ClientSummary, SummaryMeta, layout_digest
 from fedunlearn.tensors.fisher import keep_largest
+from fedunlearn.training.checkpoints import Checkpoints
 from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
 from fedunlearn.training.fisher_pass import estimate_fisher
 from fedunlearn.training.footprint import Footprint, footprint
 from fedunlearn.training.loop import TrainingFacts, train
 from fedunlearn.training.materials import Materials, encode_file, gather
+from fedunlearn.training.workbench import ResumeSettings, task_of, workbench
 
 
 def run_client_job(
@@ -31,8 +33,12 @@ def run_client_job(
     instructions: ClientInstructions,
     *,
     progress: Progress | None = None,
+    resume: ResumeSettings | None = None,
 ) -> ClientSummary:
     """Train an adapter on the client's data, estimate its Fisher, and return both.
+
+    With a folder to ``resume`` from, a client that was killed goes on where its last checkpoint
+    was, and one that had finished returns its summary from there.
 
     The base model is shared: an adapter is put on it and taken off again, and the Fisher is
     estimated at its bare weights, whose hash is checked first. Where training is on a quantised
@@ -44,29 +50,21 @@ def run_client_job(
         RunError: training diverged before it learned anything, the adapter did not learn, or the
             base model was left changed; the text names the client.
     """
-    chosen = instructions.training(identity.role)
     try:
-        seed, server_round = instructions.seed, instructions.server_round
-        materials = gather(base, identity, chosen, seed=seed, server_round=server_round)
-        with training_copy(base) as trained, footprint(trained.device) as training:
-            adapter, names, facts = _train_adapter(
-                trained, identity, instructions, materials=materials, progress=progress
-            )
-        _refuse_zero(adapter)
-        examples, longest = materials.examples, instructions.fisher.max_length
-        if longest != chosen.max_length:
-            examples = tuple(encode_file(base, identity.data, longest))
-        _refuse_other_weights(base)
-        with footprint(base.device) as estimation:
-            fisher = estimate_fisher(base.model, examples, names, chosen=instructions.fisher)
-        if instructions.fisher_kept < 1.0:
-            kept = instructions.fisher_kept
-            fisher = {name: keep_largest(tensor, kept) for name, tensor in fisher.items()}
+        if resume is None or resume.folder is None:
+            done = _do(base, identity, instructions, progress=progress)
+            return _summarise(base, identity, instructions, done=done)
+        with workbench(resume, identity.id, task_of(base, identity, instructions)) as bench:
+            if (kept := bench.finished()) is not None:
+                return kept
+            at = bench.checkpoints
+            done = _do(base, identity, instructions, progress=progress, checkpoints=at)
+            summary = _summarise(base, identity, instructions, done=done)
+            bench.finish(summary)
+            return summary
     except FedUnlearnError as fault:
         fault.args = (f"{identity.role} client {identity.id!r} ({identity.domain}): {fault}",)
         raise
-    done = _Done(adapter, fisher, facts, len(examples), training=training, estimation=estimation)
-    return _summarise(base, identity, instructions, done=done)
 
 
 @dataclass(frozen=True)
@@ -81,6 +79,44 @@ class _Done:
     estimation: Footprint
 
 
+def _do(
+    base: LoadedModel,
+    identity: ClientIdentity,
+    instructions: ClientInstructions,
+    *,
+    progress: Progress | None,
+    checkpoints: Checkpoints | None = None,
+) -> _Done:
+    chosen = instructions.training(identity.role)
+    materials = gather(
+        base,
+        identity,
+        chosen,
+        seed=instructions.seed,
+        server_round=instructions.server_round,
+    )
+    with training_copy(base) as trained, footprint(trained.device) as training:
+        adapter, names, facts = _train_adapter(
+            trained,
+            identity,
+            instructions,
+            materials=materials,
+            progress=progress,
+            checkpoints=checkpoints,
+        )
+    _refuse_zero(adapter)
+    examples, longest = materials.examples, instructions.fisher.max_length
+    if longest != chosen.max_length:
+        examples = tuple(encode_file(base, identity.data, longest))
+    _refuse_other_weights(base)
+    with footprint(base.device) as estimation:
+        fisher = estimate_fisher(base.model, examples, names, chosen=instructions.fisher)
+    if instructions.fisher_kept < 1.0:
+        kept = instructions.fisher_kept
+        fisher = {name: keep_largest(tensor, kept) for name, tensor in fisher.items()}
+    return _Done(adapter, fisher, facts, len(examples), training=training, estimation=estimation)
+
+
 def _train_adapter(
     base: LoadedModel,
     identity: ClientIdentity,
@@ -88,11 +124,15 @@ def _train_adapter(
     *,
     materials: Materials,
     progress: Progress | None,
+    checkpoints: Checkpoints | None,
 ) -> tuple[Adapter, list[str], TrainingFacts]:
     chosen = instructions.training(identity.role)
     names = ("client", identity.id, instructions.server_round)
     with attached(
-        base.model, instructions.lora, seed=derive(instructions.seed, *names, "adapter")
+        base.model,
+        instructions.lora,
+        seed=derive(instructions.seed, *names, "adapter"),
+        expert=base.expert,
     ) as adapted:
         facts = train(
             adapted,
@@ -104,6 +144,7 @@ def _train_adapter(
             preferred=materials.preferred,
             retain=materials.retain,
             progress=progress,
+            checkpoints=checkpoints,
         )
         return read_adapter(adapted), adapted_parameters(adapted), facts
 
@@ -143,11 +184,14 @@ def _summarise(
             objective=str(objective["name"]),
             num_examples=done.num_examples,
             base_model=base.name,
-            base_model_sha256=base.sha256,
+            base_model_sha256=base.start_sha256,
+            expert=base.expert.name if base.expert else "",
+            expert_sha256=base.expert.sha256 if base.expert else "",
             fisher={
                 **asdict(instructions.fisher),
                 "dtype": "bfloat16",
                 "reference": "base model",
+                "reference_sha256": base.sha256,
                 "kept": instructions.fisher_kept,
                 **asdict(done.estimation),
             },

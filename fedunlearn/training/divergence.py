@@ -23,6 +23,7 @@ class Guard:
     Attributes:
         diverged_at_step: the first bad step, from 1; ``None`` while there is none.
         undone: optimiser steps that were taken back, 0 or 1.
+        good: copies of the weights that were last seen to be good; empty before the first step.
     """
 
     def __init__(
@@ -33,7 +34,12 @@ class Guard:
         self._trainable = trainable
         self._bound = bound
         self._learning_rate = learning_rate
-        self._good: list[Tensor] = []
+        self.good: list[Tensor] = []
+
+    def restore(self, good: Sequence[Tensor]) -> None:
+        """Take over what an earlier process had seen to be good."""
+        pairs = zip(self._trainable, good, strict=True)
+        self.good = [saved.to(weight.device) for weight, saved in pairs]
 
     def approves(self, losses: StepLosses, step: int) -> bool:
         """Keep the weights at hand if their losses are good, else put the last good ones back.
@@ -42,12 +48,12 @@ class Guard:
             RunError: they are not, and no step before was good, so nothing was learned.
         """
         if losses.is_good(self._bound):
-            self._good = [weight.detach().clone() for weight in self._trainable]
+            self.good = [weight.detach().clone() for weight in self._trainable]
             return True
         if step <= 2:  # the last good weights are those of a fresh adapter, which does nothing
             raise RunError(self._text(losses, step))
         with torch.no_grad():
-            for weight, good in zip(self._trainable, self._good, strict=True):
+            for weight, good in zip(self._trainable, self.good, strict=True):
                 weight.copy_(good)
         self.diverged_at_step, self.undone = step, 1
         return False

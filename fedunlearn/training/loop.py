@@ -1,7 +1,7 @@
 """The training loop of a client: one objective, one adapter, one seed."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from fedunlearn.objectives import Objective
 from fedunlearn.progress import Progress
 from fedunlearn.settings import settings
 from fedunlearn.training.batches import Step, TrainingData
+from fedunlearn.training.checkpoints import Checkpoints, State
 from fedunlearn.training.divergence import Guard
 from fedunlearn.training.learner import Learner, StepLosses
 from fedunlearn.training.saving_memory import OptimizerName, checkpointing, make_adamw
@@ -93,6 +94,7 @@ class TrainingFacts:
         diverged_at_step: step whose loss was not finite or out of bounds, counted from 1; the
             adapter is the one whose loss was last seen to be good, and the means above leave
             the bad loss out. ``None``: training did not diverge.
+        resumed_at_step: steps that an earlier process had done; ``None``: this one did all.
     """
 
     steps: int
@@ -102,6 +104,7 @@ class TrainingFacts:
     answer_loss: float
     stopped_early: bool
     diverged_at_step: int | None = None
+    resumed_at_step: int | None = None
 
 
 def train(
@@ -115,6 +118,7 @@ def train(
     preferred: Sequence[Example] = (),
     retain: Sequence[Example] = (),
     progress: Progress | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> TrainingFacts:
     """Train the parameters of ``model`` that require a gradient.
 
@@ -128,6 +132,8 @@ def train(
         preferred: the preferred answer to each example, where the objective reads them.
         retain: records a forget client keeps, where the objective reads them.
         progress: called after every optimiser step with (steps done, steps at most).
+        checkpoints: where to go on from, and where to keep how far it is. What comes of it is
+            the same, on the CPU bit for bit, as of one uninterrupted training.
 
     Raises:
         InputError: the optimiser needs CUDA or a package that is not here.
@@ -145,24 +151,25 @@ def train(
         optimizer,
         Guard(optimizer.trainable, chosen.diverged_at_loss, chosen.learning_rate),
         progress,
+        checkpoints,
     )
     model.train()
-    epochs: list[_Means] = []
+    resumed = run.resume()
     with checkpointing(model, on=chosen.gradient_checkpointing):
-        for steps in islice(data.epochs(generator), chosen.epochs):
-            epochs.append(_Means())
-            if not run.epoch(steps, epochs[-1]) or _gone(epochs, chosen):
+        for number, steps in enumerate(islice(data.epochs(generator), chosen.epochs), 1):
+            if not run.epoch(number, steps) or _gone(run.epochs[:number], chosen):
                 break
         run.finish()
-    seen = [epoch for epoch in epochs if epoch.count]
+    seen = [epoch for epoch in run.epochs if epoch.count]
     return TrainingFacts(
         steps=optimizer.steps - run.guard.undone,
-        epochs=len(epochs),
+        epochs=len(run.epochs),
         first_loss=seen[0].loss,
         last_loss=seen[-1].loss,
         answer_loss=seen[-1].answer_loss,
         stopped_early=run.guard.diverged_at_step is None and _gone(seen, chosen),
         diverged_at_step=run.guard.diverged_at_step,
+        resumed_at_step=resumed,
     )
 
 
@@ -182,25 +189,26 @@ def _check_passes(
         raise ValueError("the objective has a retain term, but there are no retained records")
 
 
+@dataclass
 class _Means:
     """Running means over the sequences of an epoch."""
 
-    def __init__(self) -> None:
-        self._loss = self._answer_loss = 0.0
-        self.count = 0
+    total: float = 0.0
+    answer_total: float = 0.0
+    count: int = 0
 
     def add(self, losses: StepLosses, count: int) -> None:
-        self._loss += losses.loss * count
-        self._answer_loss += losses.answer * count
+        self.total += losses.loss * count
+        self.answer_total += losses.answer * count
         self.count += count
 
     @property
     def loss(self) -> float:
-        return self._loss / self.count
+        return self.total / self.count
 
     @property
     def answer_loss(self) -> float:
-        return self._answer_loss / self.count
+        return self.answer_total / self.count
 
 
 def _gone(epochs: Sequence[_Means], chosen: TrainingSettings) -> bool:
@@ -243,23 +251,79 @@ class _Optimizer:
         self._adamw.zero_grad(set_to_none=True)
         return finite
 
+    def state(self) -> State:
+        """What the next step depends on."""
+        return {
+            "steps": self.steps,
+            "weights": [weight.detach() for weight in self.trainable],
+            "adamw": self._adamw.state_dict(),
+            "schedule": self._schedule.state_dict(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Go back to a state, of the same weights."""
+        self.steps = state["steps"]
+        with torch.no_grad():
+            for weight, saved in zip(self.trainable, state["weights"], strict=True):
+                weight.copy_(saved)
+        self._adamw.load_state_dict(state["adamw"])
+        self._schedule.load_state_dict(state["schedule"])
+
 
 @dataclass
 class _Run:
-    """One training, step by step, until it ends or diverges."""
+    """One training, step by step, until it ends or diverges.
+
+    A resumed one draws the same order again from its seed, and passes over what was done.
+    """
 
     data: TrainingData
     learner: Learner
     optimizer: _Optimizer
     guard: Guard
     progress: Progress | None
+    checkpoints: Checkpoints | None
+    epochs: list[_Means] = field(default_factory=list)
+    _done_before: int = 0
+    _saved_at: int = 0
     _last: Step | None = None
 
-    def epoch(self, steps: Iterator[Step], means: _Means) -> bool:
-        """Take the steps of one epoch; False where training diverged."""
-        return all(self._step(step, means) for step in steps)
+    def resume(self) -> int | None:
+        """Take up the last checkpoint; return its number of steps, ``None`` without one."""
+        saved = self.checkpoints.load() if self.checkpoints else None
+        if saved is None:
+            return None
+        self.optimizer.restore(saved["optimizer"])
+        self.guard.restore(saved["good"])
+        self.epochs = [_Means(*means) for means in saved["epochs"]]
+        _set_chance(saved["chance"], self.data.device)
+        self._done_before = self._saved_at = self.optimizer.steps
+        return self._saved_at
+
+    def _save(self) -> None:
+        if self.checkpoints is None or self._saved_at == self.optimizer.steps:
+            return
+        self.checkpoints.save(
+            {
+                "optimizer": self.optimizer.state(),
+                "good": self.guard.good,
+                "epochs": [list(astuple(means)) for means in self.epochs],
+                "chance": _chance(self.data.device),
+            }
+        )
+        self._saved_at = self.optimizer.steps
+
+    def epoch(self, number: int, steps: Iterator[Step]) -> bool:
+        """Take the steps of an epoch, counted from 1; False where training diverged."""
+        if number > len(self.epochs):
+            self.epochs.append(_Means())
+        return all(self._step(step, self.epochs[number - 1]) for step in steps)
 
     def _step(self, step: Step, means: _Means) -> bool:
+        if self._done_before > 0:
+            self._done_before -= 1
+            self._last = step
+            return True
         number = self.optimizer.steps + 1
         losses = self.learner.learn(self.data.parts(step))
         if not self.guard.approves(losses, number):
@@ -270,10 +334,25 @@ class _Run:
         self._last = step
         if self.progress is not None:
             self.progress(self.optimizer.steps, self.optimizer.total)
+        if self.checkpoints is not None and self.checkpoints.due(self.optimizer.steps):
+            self._save()
         return True
 
     def finish(self) -> None:
         """Look at what the last step made, which no later step has."""
         if self.guard.diverged_at_step is None and self._last is not None:
+            self._save()  # what follows the training may be interrupted, too
             losses = self.learner.look(self.data.parts(self._last))
             self.guard.approves(losses, self.optimizer.steps + 1)
+
+
+def _chance(device: torch.device) -> list[torch.Tensor]:
+    """State of the generators that dropout draws from."""
+    cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *cuda]
+
+
+def _set_chance(states: list[torch.Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)

@@ -138,11 +138,3 @@ def test_bitsandbytes_is_named_where_it_is_missing(
     monkeypatch.setattr(quantized, "is_bitsandbytes_available", lambda: False)
     with pytest.raises(InputError, match="bitsandbytes"):
         load_nf4(settings(tmp_path))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_cuda(tmp_path: Path) -> None:
-    base = load_base(settings(tmp_path, device="cuda"))
-    with training_copy(base) as copy:
-        assert copy.device.type == "cuda"
-    assert fingerprint(base.model) == base.sha256

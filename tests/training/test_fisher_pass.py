@@ -17,9 +17,11 @@ BASE = pocket_model()
 EXAMPLES = [encode_record(BASE.tokenizer, q, max_length=256) for q in questions(4)]
 
 
-def slow_fisher(examples: list[Example], name: str, *, whole: bool) -> Tensor:
+def slow_fisher(
+    examples: list[Example], name: str, *, whole: bool, model: torch.nn.Module | None = None
+) -> Tensor:
     """Mean over sequences of the squared gradient of the mean token loss, in float64."""
-    model = pocket_model(dtype=torch.float64).model
+    model = model or pocket_model(dtype=torch.float64).model
     weight = model.get_parameter(name).requires_grad_()
     squares = []
     for example in examples:
@@ -123,12 +125,22 @@ def test_gradient_checkpointing_changes_no_entry() -> None:
         torch.testing.assert_close(saving[name], plain[name], rtol=1e-5, atol=0.0)
 
 
-def test_a_bfloat16_model_stays_within_its_own_rounding() -> None:
+@pytest.mark.parametrize("batch_size", [1, 3, 4])
+def test_a_bfloat16_model_is_within_2_percent_of_float64_at_its_own_weights(
+    batch_size: int,
+) -> None:
+    """And the tenth of the entries that a merge keeps is the same but for 2 in 100."""
     model = pocket_model(dtype=torch.bfloat16).model
-    chosen = FisherSettings(num_sequences=4, batch_size=3)
+    exact = pocket_model(dtype=torch.bfloat16).model.double()
+    chosen = FisherSettings(num_sequences=4, batch_size=batch_size)
     for name, value in estimate_fisher(model, EXAMPLES, NAMES, chosen=chosen).items():
-        expected = slow_fisher(EXAMPLES, name, whole=True)
-        assert (value.double() - expected).norm() < 0.05 * expected.norm()
+        expected = slow_fisher(EXAMPLES, name, whole=True, model=exact)
+        assert (value.double() - expected).norm() < 0.02 * expected.norm()
+        kept, wanted = (
+            set(one.flatten().topk(one.numel() // 10).indices.tolist())
+            for one in (value.float(), expected)
+        )
+        assert len(kept & wanted) >= 0.98 * len(wanted)
 
 
 def test_of_a_batch_that_is_not_finite_all_sequences_are_named() -> None:

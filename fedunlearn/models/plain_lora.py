@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fedunlearn.errors import SummaryError
-from fedunlearn.summary.meta import shown
+from fedunlearn.errors import InputError
+from fedunlearn.names import shown
 
 Number = TypeVar("Number", int, float)
 
@@ -65,7 +65,7 @@ def read_lora(config: Mapping[str, Any]) -> LoraLayout:
     """Read the content of an ``adapter_config.json``.
 
     Raises:
-        SummaryError: no plain LoRA, or a value of the wrong kind; the text names the setting.
+        InputError: no plain LoRA, or a value of the wrong kind; the text names the setting.
     """
     _refuse_other_adapters(config)
     return LoraLayout(
@@ -86,17 +86,17 @@ def read_lora(config: Mapping[str, Any]) -> LoraLayout:
 
 def _refuse_other_adapters(config: Mapping[str, Any]) -> None:
     if config.get("peft_type") != "LORA":
-        raise SummaryError(f"adapter has peft_type {shown(config.get('peft_type'))}, not 'LORA'")
+        raise InputError(f"adapter has peft_type {shown(config.get('peft_type'))}, not 'LORA'")
     if config.get("bias", "none") != "none":
-        raise SummaryError(f"adapter trains biases (bias={shown(config['bias'])}); use bias='none'")
+        raise InputError(f"adapter trains biases (bias={shown(config['bias'])}); use bias='none'")
     if (init := config.get("init_lora_weights", True)) not in _HARMLESS_INITS:
-        raise SummaryError(
+        raise InputError(
             f"adapter starts from init_lora_weights={shown(init)}, which changes the base "
             "weights, so that B @ A is not the update; use the default"
         )
     for key in sorted(map(str, config.keys() - _READ - _WITHOUT_EFFECT)):
         if config[key]:
-            raise SummaryError(
+            raise InputError(
                 f"adapter has {shown(key)} = {shown(config[key])}, which a merge of plain LoRA "
                 "factors cannot honour; train without it"
             )
@@ -113,26 +113,26 @@ def _matching(pattern: Mapping[str, Number], module: str, default: Number) -> Nu
 def _pattern(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     pattern = config.get(name) or {}
     if not isinstance(pattern, Mapping):
-        raise SummaryError(f"adapter has {name} {shown(pattern)}, expected names and numbers")
+        raise InputError(f"adapter has {name} {shown(pattern)}, expected names and numbers")
     for key in pattern:
         try:
             re.compile(rf"(.*\.)?({key})$")
         except re.error as fault:
             text = f"adapter has {name} {shown(key)}, which is no regular expression: {fault}"
-            raise SummaryError(text) from None
+            raise InputError(text) from None
     return pattern
 
 
 def _flag(config: Mapping[str, Any], name: str) -> bool:
     value = config.get(name, False)
     if not isinstance(value, bool):
-        raise SummaryError(f"adapter has {name} {shown(value)}, expected true or false")
+        raise InputError(f"adapter has {name} {shown(value)}, expected true or false")
     return value
 
 
 def _rank(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise SummaryError(f"adapter has {name} {shown(value)}, expected a rank of at least 1")
+        raise InputError(f"adapter has {name} {shown(value)}, expected a rank of at least 1")
     return value
 
 
@@ -140,5 +140,5 @@ def _alpha(value: Any, name: str) -> float:
     # The bound comes first: math.isfinite fails on an integer that no float can hold.
     good = not isinstance(value, bool) and isinstance(value, int | float)
     if not good or not -_LARGEST_ALPHA <= value <= _LARGEST_ALPHA:
-        raise SummaryError(f"adapter has {name} {shown(value)}, expected a finite number")
+        raise InputError(f"adapter has {name} {shown(value)}, expected a finite number")
     return float(value)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedunlearn.errors import SummaryError
-from fedunlearn.summary.lora import read_lora
+from fedunlearn.errors import InputError
+from fedunlearn.models.plain_lora import read_lora
 
 PLAIN: dict[str, Any] = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
 MODULE = "model.layers.5.mlp.down_proj"
@@ -81,7 +81,7 @@ def test_pattern_agrees_with_peft(pattern: str) -> None:
     ],
 )
 def test_what_cannot_be_merged_is_refused_by_name(setting: dict[str, Any], text: str) -> None:
-    with pytest.raises(SummaryError, match=re.escape(text)):
+    with pytest.raises(InputError, match=re.escape(text)):
         read_lora({**PLAIN, **setting})
 
 
