@@ -1,12 +1,15 @@
 """What ``evaluate`` and ``retrain`` do once the command line is read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from torch import Tensor
+
 from fedunlearn.aggregation import read_merge
-from fedunlearn.config import load_config, load_retraining, load_suite
+from fedunlearn.arms import UNLEARNED_FOLDER, read_unlearned
+from fedunlearn.config import load_retraining, load_run, load_suite
 from fedunlearn.config.evaluating import RetrainConfig
 from fedunlearn.console import TerminalWatcher, show_table, stderr, stdout
 from fedunlearn.errors import InputError
@@ -19,6 +22,7 @@ from fedunlearn.evaluation import (
     read_retrained,
     write_retrained,
 )
+from fedunlearn.export.joining import OnExpert
 from fedunlearn.models.loading import LoadedModel, ModelSettings, load_base, no_progress_bars
 from fedunlearn.models.merged import ADAPTER_CONFIG, load_with_adapter, with_update
 from fedunlearn.pipeline import CONFIG_FILE, merged_folder
@@ -102,8 +106,9 @@ def open_model(
     """
     folder = Path(source).expanduser()
     if (folder / CONFIG_FILE).is_file():
-        model = load_base(replace(load_config(folder / CONFIG_FILE).model, **wanted))
-        return (model, None) if merge == BARE else (_merged(model, folder, merge), merge)
+        model = load_base(replace(load_run(folder / CONFIG_FILE).model, **wanted))
+        delta = {} if merge == BARE else _update(model, folder, merge)
+        return _with(model, delta), None if merge == BARE else merge
     if (folder / ADAPTER_CONFIG).is_file():
         settings = ModelSettings(path=base or str(folder), **wanted)
         return load_with_adapter(folder, settings), str(folder)
@@ -112,14 +117,29 @@ def open_model(
     return load_base(ModelSettings(path=source, **wanted)), None
 
 
-def _merged(model: LoadedModel, run_dir: Path, name: str) -> LoadedModel:
-    found = read_merge(merged_folder(run_dir, name))
-    if found.report.base_model_sha256 != model.sha256:
+def _update(model: LoadedModel, run_dir: Path, name: str) -> Mapping[str, Tensor]:
+    """What a run made under this name: a merge of FIRM's, or the result of an arm of MPU's."""
+    delta: Mapping[str, Tensor]
+    if (run_dir / UNLEARNED_FOLDER).is_dir():
+        outcome, delta = read_unlearned(run_dir, name)
+        made_for = outcome.base_model_sha256
+    else:
+        found = read_merge(merged_folder(run_dir, name))
+        delta, made_for = found.delta, found.report.base_model_sha256
+    if made_for != model.start_sha256:
         raise InputError(
-            f"{name} was made for a model with hash {found.report.base_model_sha256[:12]}, but "
-            f"{model.name} has {model.sha256[:12]}; leave out --dtype, or give the same model"
+            f"{name} was made for a model with hash {made_for[:12]}, but {model.label} has "
+            f"{model.start_sha256[:12]}; leave out --dtype, or give the same model"
         )
-    return with_update(model, found.delta)
+    return delta
+
+
+def _with(model: LoadedModel, delta: Mapping[str, Tensor]) -> LoadedModel:
+    """Put an update, and the expert where there is one, on the weights for good."""
+    if model.expert is None:
+        return with_update(model, delta) if delta else model
+    whole = with_update(model, OnExpert(delta, model.expert))
+    return replace(whole, expert=None)
 
 
 def retrain(
