@@ -118,14 +118,24 @@ class Exam:
 
     def base_scores(self) -> dict[str, SetScores]:
         """Measure the base model, question by question."""
-        measured = evaluate(self._base, self._bank, self._chosen, progress=self._advance)
+        return self._measure(wordings=True)
+
+    def scores(self, merged: MergeResult, *, wordings: bool = True) -> dict[str, SetScores]:
+        """Measure the model with an update; its weights are restored bit for bit.
+
+        Args:
+            merged: the update.
+            wordings: the truth ratio, too, which costs most of the passes that score answers.
+        """
+        with applied(self._base.model, merged.delta):
+            return self._measure(wordings=wordings)
+
+    def _measure(self, *, wordings: bool) -> dict[str, SetScores]:
+        measured = evaluate(
+            self._base, self._bank, self._chosen, wordings=wordings, progress=self._advance
+        )
         self._before += self._bank.size
         return measured
-
-    def scores(self, merged: MergeResult) -> dict[str, SetScores]:
-        """Measure the model with an update; its weights are restored bit for bit."""
-        with applied(self._base.model, merged.delta):
-            return self.base_scores()
 
     def skip(self) -> None:
         """Count a model whose scores are known."""
@@ -142,7 +152,9 @@ def run_trials(
     """Make and measure every trial; an update is dropped before the next is made."""
     for trial in trials:
         result = bench.merge(trial.chosen, gamma=trial.gamma)
-        yield Finding(trial, result.report, summarise(exam.scores(result))), result
+        # points that only draw a curve are not asked for what no curve shows
+        measured = exam.scores(result, wordings=trial.configured)
+        yield Finding(trial, result.report, summarise(measured)), result
 
 
 def check_base(summaries: Sequence[ClientSummary], sha256: str) -> None:

@@ -99,6 +99,16 @@ def test_base_and_every_merge_are_measured_on_every_set(finished: Run) -> None:
             assert one.rouge_l_recall is not None
             assert one.choice_accuracy is not None
             assert one.rouge_l_recall.n == one.choice_accuracy.n > 0
+            assert one.extraction_strength is not None
+            assert one.truth_ratio is not None
+
+
+def test_only_configured_gammas_get_a_truth_ratio(finished: Run) -> None:
+    _, config, report = finished
+    for point in report.sweep:
+        configured = point.gamma == config.merges[point.merge].gamma
+        for one in point.sets.values():
+            assert (one.truth_ratio is not None) is configured
 
 
 def test_the_sweep_has_every_gamma_and_the_configured_one(finished: Run) -> None:

@@ -6,7 +6,7 @@ continuations of the prompt, by mean token log-probability. Prompts are those of
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fedunlearn.data.encoding import encode_prompt, encode_record
@@ -162,6 +162,7 @@ def evaluate(
     bank: QuestionBank,
     chosen: EvaluationSettings,
     *,
+    wordings: bool = True,
     progress: Progress | None = None,
 ) -> dict[str, SetScores]:
     """Measure the model as its weights are now, with its expert on, set by set.
@@ -170,7 +171,8 @@ def evaluate(
         base: model and tokenizer; the weights may be patched.
         bank: from :func:`read_bank`.
         chosen: batch size and answer length.
-        progress: called after every step of a set with (questions done, questions in all).
+        wordings: score other wordings and wrong answers, where the data has them.
+        progress: called after every set with (questions done, questions in all).
 
     Returns:
         Set name to scores, in the settings' order.
@@ -179,7 +181,8 @@ def evaluate(
     scores, done = {}, 0
     with expert_on(base.model, base.expert):
         for one in bank.sets:
-            scores[one.chosen.name] = scorer.scores(one)
+            asked = one if wordings else replace(one, wordings=())
+            scores[one.chosen.name] = scorer.scores(asked)
             done += len(one.questions) + len(one.choices)
             if progress is not None:
                 progress(done, bank.size)

@@ -25,7 +25,7 @@ from fedunlearn.seeding import derive, generator
 from fedunlearn.settings import settings
 from fedunlearn.training.forward import aligned_logits
 
-_VERSION = 3
+_VERSION = 4
 _MANIFEST = "world.json"
 
 

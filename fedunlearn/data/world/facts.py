@@ -48,12 +48,14 @@ class Fact:
     Attributes:
         question: with its answer.
         paraphrase: the answer in other words.
+        wrong: the wrong answers in these other words, so that form tells nothing.
         choice: the right and the wrong answers, shuffled.
         entity: what is asked about.
     """
 
     question: Question
     paraphrase: str
+    wrong: tuple[str, ...]
     choice: MultipleChoice
     entity: str
 
@@ -162,11 +164,15 @@ def invent_facts(domain: Domain, *, num_entities: int, seed: int) -> list[Fact]:
     lexicon = Lexicon(rng)
     entities = [lexicon.draw(domain.entity) for _ in range(num_entities)]
     per_form = [[_ask(form, entity, lexicon) for entity in entities] for form in domain.forms]
-    return [
-        Fact(asked[i][0], asked[i][1], _multiple_choice([q for q, _ in asked], i, rng), entity)
-        for i, entity in enumerate(entities)
-        for asked in per_form
-    ]
+    return [_fact(asked, i, entity, rng) for i, entity in enumerate(entities) for asked in per_form]
+
+
+def _fact(asked: list[tuple[Question, str]], index: int, entity: str, rng: random.Random) -> Fact:
+    question, paraphrase = asked[index]
+    choice = _multiple_choice([one for one, _ in asked], index, rng)
+    reworded = {one.answer: words for one, words in asked}
+    wrong = tuple(reworded[one] for one in choice.choices if one != question.answer)
+    return Fact(question, paraphrase, wrong, choice, entity)
 
 
 def _ask(form: Form, entity: str, lexicon: Lexicon) -> tuple[Question, str]:

@@ -89,9 +89,7 @@ def _write_evaluation(directory: Path, name: str, facts: Sequence[Fact]) -> None
                 "question": fact.question.question,
                 "answer": fact.question.answer,
                 "paraphrased_answer": fact.paraphrase,
-                "perturbed_answer": [
-                    choice for choice in fact.choice.choices if choice != fact.question.answer
-                ],
+                "perturbed_answer": list(fact.wrong),
             }
             for fact in facts
         ],
