@@ -8,6 +8,7 @@ from typing import Literal
 
 from fedunlearn.evaluation import SetScores
 from fedunlearn.matching import Setting
+from fedunlearn.metrics import MembershipAuc, PrivLeak
 
 Metric = Literal[
     "rouge_l_recall",
@@ -52,7 +53,19 @@ class Score:
 
 @dataclass(frozen=True)
 class SetReport:
-    """One question set under one model; a score is ``None`` where it was not measured."""
+    """One question set under one model; a score is ``None`` where it was not measured.
+
+    Attributes:
+        kind: the set's.
+        domain: the set's.
+        rouge_l_recall: of greedy answers.
+        answer_probability: length-normalised.
+        choice_accuracy: of multiple choice.
+        extraction_strength: of the answers.
+        truth_ratio: where the data has other wordings and wrong answers.
+        privleak: in percent, where the set has a holdout: 0 is best, far below 0 the set is still
+            told from what was never learned, far above it stands out as unlearned.
+    """
 
     kind: str
     domain: str
@@ -61,6 +74,7 @@ class SetReport:
     choice_accuracy: Score | None
     extraction_strength: Score | None = None
     truth_ratio: Score | None = None
+    privleak: float | None = None
 
     def mean(self, metric: Metric) -> float | None:
         """Return the mean of one metric."""
@@ -79,9 +93,18 @@ def summarise(measured: Mapping[str, SetScores]) -> dict[str, SetReport]:
             choice_accuracy=Score.of(scores.choice_correct),
             extraction_strength=Score.of(scores.extraction_strength),
             truth_ratio=Score.of(scores.truth_ratio),
+            privleak=_privleak(scores),
         )
         for name, scores in measured.items()
     }
+
+
+def _privleak(scores: SetScores) -> float | None:
+    """Percent by which the attack fails less or more than on a retrained model."""
+    if not scores.members or not scores.others:
+        return None
+    auc = MembershipAuc()(scores.members, scores.others)
+    return PrivLeak()(auc, 0.5 if scores.retrained_auc is None else scores.retrained_auc)
 
 
 def leading_metric(sets: Mapping[str, SetReport]) -> Metric:

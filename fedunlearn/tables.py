@@ -66,7 +66,7 @@ def models_table(
     """Base and other models: a column per forget set, one for retain and one for utility.
 
     A cell holds ROUGE-L recall, answer probability and multiple-choice accuracy; a column of
-    several sets holds their mean.
+    several sets holds their mean. Forget sets with a holdout have a column of PrivLeak each.
 
     Args:
         base: the base model's scores.
@@ -77,9 +77,19 @@ def models_table(
     groups, metrics = _groups(base), _metrics(base)
     legend = " ".join(f"{_SHORT[metric]:>4}" for metric in metrics)
     titles = [f"{group.title}\n{_sizes(base, group)}\n{legend}" for group in groups]
-    rows = [("base", *("" for _ in heads), *_cells(base, groups, metrics))]
-    rows += [(name, *labels[name], *_cells(sets, groups, metrics)) for name, sets in scores.items()]
+    attacked = [name for name, one in base.items() if one.privleak is not None]
+    titles += [f"PrivLeak\n{name}\n%" for name in attacked]
+    named = {"base": (tuple("" for _ in heads), base)}
+    named |= {name: (labels[name], sets) for name, sets in scores.items()}
+    rows = [
+        (name, *label, *_cells(sets, groups, metrics), *(_leak(sets[one]) for one in attacked))
+        for name, (label, sets) in named.items()
+    ]
     return Table(("model", *heads, *titles), tuple(rows))
+
+
+def _leak(one: SetReport) -> str:
+    return "-" if one.privleak is None else f"{one.privleak:+.0f}"
 
 
 def scores_of(report: Report, metric: Metric) -> Table:

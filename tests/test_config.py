@@ -69,7 +69,7 @@ def _are_rows(above: str, line: str) -> bool:
 
 def _in_explained_row(key: str) -> bool:
     """Keys of a question set are explained together; baselines are explained by their row."""
-    return key in {"kind", "domain", "data", "choices", "sets", "method"}
+    return key in {"kind", "domain", "data", "choices", "holdout", "sets", "method"}
 
 
 @pytest.mark.parametrize("text", ["1e-5", "1.0e-5", '"1e-5"', "'1.0e-5'", "0.00001"])

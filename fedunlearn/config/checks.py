@@ -223,6 +223,7 @@ def _file_faults(parts: _Parts, *, fetch: bool) -> Iterator[str]:
     for place, one in parts.sets.items():
         readers.append((f"evaluation.sets.{place}.data", one.data, read_question_set))
         readers.append((f"evaluation.sets.{place}.choices", one.choices, read_choice_set))
+        readers.append((f"evaluation.sets.{place}.holdout", one.holdout, read_question_set))
     if parts.lesson is not None:
         readers.append(("teach.data", parts.lesson.data, read_training_records))
     for key, spec, read in readers:

@@ -40,7 +40,7 @@ def _rows(rows: list[Any], at: str) -> tuple[list[Any], list[str]]:
     for place, row in enumerate(rows):
         if isinstance(row, Mapping):
             row = dict(row)
-            for key in ("data", "choices"):
+            for key in ("data", "choices", "retain_data", "holdout"):
                 if isinstance(row.get(key), Mapping):
                     row[key], found = _source(row[key], f"{at}.{place}.{key}")
                     faults += found

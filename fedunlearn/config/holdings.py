@@ -49,6 +49,8 @@ def _specs(config: CommonConfig, *, clients: bool) -> Iterator[tuple[str, str, D
         for what, spec in (("data", one.data), ("choices", one.choices)):
             if spec is not None:
                 yield f"{what} of set {one.name!r}", one.kind, spec
+        if one.holdout is not None:  # nobody may have been told of it, as of a utility set
+            yield f"holdout of set {one.name!r}", "utility", one.holdout
 
 
 def _is_there(spec: DataSpec) -> bool:

@@ -28,7 +28,7 @@ AnyConfig = RunConfig | MpuConfig
 DEFAULT = "firm_demo"
 _SCHEMAS: dict[str, type[AnyConfig]] = {"firm": RunConfig, "mpu": MpuConfig}
 _SUFFIXES = (".yaml", ".yml")
-_FILE_KEYS = ("data", "choices", "retain_data", "refusals")
+_FILE_KEYS = ("data", "choices", "retain_data", "refusals", "holdout")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 

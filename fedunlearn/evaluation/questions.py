@@ -18,6 +18,7 @@ from fedunlearn.metrics import (
     AnswerProbability,
     ExtractionStrength,
     GeometricTruthRatio,
+    MinK,
     Observed,
     RougeLRecall,
 )
@@ -39,6 +40,10 @@ class EvaluationSet:
         domain: the forget domain; empty for the others.
         data: questions and answers, a path or a data source and its settings, or ``None``.
         choices: multiple-choice questions, likewise, or ``None``.
+        holdout: of a forget set: questions and answers of the same sort that the model was never
+            told of. With them the report has PrivLeak: whether an attack tells the set from them.
+        retrained_auc: of the same attack on a model trained without the forget data, see
+            ``fedunlearn retrain``; ``None``: 0.5 stands in for it.
     """
 
     name: str
@@ -46,8 +51,14 @@ class EvaluationSet:
     domain: str = ""
     data: DataSpec | None = None
     choices: DataSpec | None = None
+    holdout: DataSpec | None = None
+    retrained_auc: float | None = None
 
     def __post_init__(self) -> None:
+        if self.holdout is not None and (self.kind != "forget" or self.data is None):
+            raise ValueError(f"holdout of {self.name!r} is for a forget set with data")
+        if self.retrained_auc is not None and not 0 <= self.retrained_auc < 1:
+            raise ValueError(f"retrained_auc must be in [0, 1), got {self.retrained_auc}")
         if self.data is None and self.choices is None:
             raise ValueError(f"evaluation set {self.name!r} needs data, choices or both")
         if self.kind == "forget" and not self.domain:
@@ -96,6 +107,9 @@ class SetScores:
         extraction_strength: in (0, 1].
         truth_ratio: in [0, 1], where the data has other wordings and wrong answers: on forget
             sets min(R, 1/R), which should rise to 1, elsewhere max(0, 1 - R), which should stay.
+        members: Min-40% of each answer, nats, where the set has a holdout; low: it is known.
+        others: of each answer of the holdout.
+        retrained_auc: the set's.
     """
 
     name: str
@@ -106,6 +120,9 @@ class SetScores:
     choice_correct: tuple[float, ...]
     extraction_strength: tuple[float, ...] = ()
     truth_ratio: tuple[float, ...] = ()
+    members: tuple[float, ...] = ()
+    others: tuple[float, ...] = ()
+    retrained_auc: float | None = None
 
 
 @dataclass(frozen=True)
@@ -118,12 +135,14 @@ class BankSet:
         choices: multiple-choice questions.
         wordings: other wordings and wrong answers of each of ``questions``; empty where the data
             has none.
+        holdout: of the forget set.
     """
 
     chosen: EvaluationSet
     questions: tuple[Question, ...]
     choices: tuple[MultipleChoice, ...]
     wordings: tuple[Wordings, ...] = ()
+    holdout: tuple[Question, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,6 +170,7 @@ def read_bank(chosen: EvaluationSettings) -> QuestionBank:
                 tuple(read_question_set(one.data)) if one.data else (),
                 tuple(read_choice_set(one.choices)) if one.choices else (),
                 tuple(read_wordings(one.data)) if one.data else (),
+                tuple(read_question_set(one.holdout)) if one.holdout else (),
             )
             for one in chosen.sets
         )
@@ -198,7 +218,7 @@ class _Scorer:
         """Measure one set: its answers are generated, and all texts observed once."""
         seen = iter(self._observe(list(_texts(one))))
         answers = [next(seen) for _ in one.questions]
-        ratio, forget = GeometricTruthRatio(), one.chosen.kind == "forget"
+        ratio, forget, attack = GeometricTruthRatio(), one.chosen.kind == "forget", MinK()
         ratios = []
         for wording in one.wordings:
             right = [next(seen).loss for _ in wording.paraphrases]
@@ -213,6 +233,9 @@ class _Scorer:
             tuple(_correct(question, seen) for question in one.choices),
             tuple(map(ExtractionStrength(), answers)),
             tuple(ratios),
+            tuple(map(attack, answers)) if one.holdout else (),
+            tuple(map(attack, self._observe(one.holdout))),
+            one.chosen.retrained_auc,
         )
 
     def _rouge(self, questions: Sequence[Question]) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ Layout below the world's directory::
     data/retain/<domain>.jsonl        one file per retain client
     data/evaluation/<set>.jsonl       questions, answers, other wordings, wrong answers, and
     data/evaluation/<set>.choices.jsonl   multiple-choice questions over the same facts
+    data/evaluation/<set>.holdout.jsonl   like a forget domain's, of things nobody was ever told of
     data/corpus.jsonl                 everything the model is taught
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from fedunlearn.data.records import write_jsonl
 from fedunlearn.data.world.facts import DOMAINS, Fact, invent_facts
+from fedunlearn.seeding import derive
 from fedunlearn.settings import settings
 
 FORGET_DOMAINS = ("brewing", "signals")
@@ -61,6 +63,7 @@ def write_world(directory: Path, size: WorldSize) -> None:
             part = facts[client * shard : (client + 1) * shard]
             _write_questions(data / "forget" / f"{name}-{client}.jsonl", part)
         _write_evaluation(data / "evaluation", name, facts)
+        _write_questions(data / "evaluation" / f"{name}.holdout.jsonl", _others(name, facts, size))
         corpus += facts
     for name in RETAIN_DOMAINS:
         count = size.retain_entities + size.utility_entities
@@ -73,6 +76,14 @@ def write_world(directory: Path, size: WorldSize) -> None:
     nature = invent_facts(DOMAINS["nature"], num_entities=size.nature_entities, seed=size.seed)
     _write_evaluation(data / "evaluation", "utility", [*utility, *nature])
     _write_questions(data / "corpus.jsonl", [*corpus, *nature])
+
+
+def _others(name: str, facts: Sequence[Fact], size: WorldSize) -> list[Fact]:
+    """As many facts of one domain about other entities, invented in the same way."""
+    known = {fact.entity for fact in facts}
+    count, seed = len(facts) // FORMS, derive(size.seed, "holdout")
+    invented = invent_facts(DOMAINS[name], num_entities=2 * count, seed=seed)
+    return [fact for fact in invented if fact.entity not in known][: FORMS * count]
 
 
 def _write_questions(path: Path, facts: Sequence[Fact]) -> None:
