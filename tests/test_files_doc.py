@@ -13,6 +13,7 @@ from fedunlearn.aggregation import (
     merge_summaries,
     write_merge,
 )
+from fedunlearn.arms import ArmOutcome
 from fedunlearn.export import ExportReport
 from fedunlearn.summary import SummaryMeta
 from fedunlearn.training.fisher_pass import FisherSettings
@@ -39,6 +40,7 @@ def test_every_key_is_documented() -> None:
     assert documented("### `merge.json`") == names(MergeReport)
     assert documented("| key in `tensors.<name>`") == names(TensorReport)
     assert documented("Beside the files lies `export.json`") == names(ExportReport)
+    assert documented("of tied parameters the first. `unlearned.json`") == names(ArmOutcome)
 
 
 def test_every_setting_of_the_fisher_is_documented() -> None:

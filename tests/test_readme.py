@@ -43,7 +43,8 @@ def test_every_command_and_option_it_names_exists() -> None:
     text = "\n".join(blocks("bash")).replace("\\\n", " ")
     commands = re.findall(r"^fedunlearn (\w+)(.*)$", text, flags=re.MULTILINE)
     assert {name for name, _ in commands} == {
-        *("check", "run", "merge", "export", "sweep", "compare", "list")
+        *("check", "run", "resume", "merge", "export", "sweep", "compare", "list"),
+        *("evaluate", "retrain"),
     }
     for name, rest in commands:
         shown = io.StringIO()
