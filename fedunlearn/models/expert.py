@@ -80,7 +80,8 @@ def load_expert(path: str, revision: str | None = None) -> Expert:
         _layout(config)
         weights = load_peft_weights(where, device="cpu", revision=revision)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as fault:
-        raise InputError(f"expert {path!r} cannot be loaded: {fault}") from fault
+        looked = "" if folder.is_dir() else " (no folder here, so a hub id; `teach` makes one)"
+        raise InputError(f"expert {path!r}{looked} cannot be loaded: {fault}") from fault
     except InputError as fault:
         raise InputError(f"expert {path!r}: {fault}") from None
     return make_expert(path, cast(LoraConfig, config), weights)

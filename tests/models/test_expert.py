@@ -141,7 +141,7 @@ def test_an_expert_that_is_no_plain_lora_is_refused_by_name(
 
 
 def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expert '.*nowhere' cannot be loaded"):
+    with pytest.raises(InputError, match=r"expert '.*nowhere' \(no folder here, so a hub id"):
         load_expert(str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match="a folder, which has no revisions"):
         load_expert(str(expert_folder(tmp_path / "e")), "main")
