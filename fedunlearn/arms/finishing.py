@@ -106,8 +106,13 @@ def _notes(outcomes: Mapping[str, ArmOutcome]) -> list[str]:
             "noise and symmetries were derived from secret_seed: whoever knows it can undo every "
             "copy; leave it null where secrecy matters"
         )
+    bare: dict[int, list[str]] = {}
     for name, outcome in outcomes.items():
-        if outcome.scheme == "mpu" and any(copy["exact"] for copy in outcome.copies):
-            exact = {one for copy in outcome.copies for one in copy["exact"]}
-            notes.append(f"{name}: {len(exact)} weights were published without noise")
+        exact = {one for copy in outcome.copies for one in copy.get("exact", ())}
+        if exact:
+            bare.setdefault(len(exact), []).append(name)
+    notes += [
+        f"{', '.join(names)}: {count} weights were published without noise"
+        for count, names in bare.items()
+    ]
     return notes

@@ -93,7 +93,7 @@ def block_sigmas(
     if settings.privacy is not None:
         return dict.fromkeys(blocks, settings.privacy.sigma / min(settings.scales))
     if settings.kappa == 0:
-        logger.warning("kappa is 0: copies get no noise, only the symmetry hides the weights")
+        logger.info("kappa is 0: copies get no noise, only the symmetry hides the weights")
         return dict.fromkeys(blocks, 0.0)
     if reference is None:
         raise InputError(

@@ -108,7 +108,7 @@ def test_bits_do_not_depend_on_threads(threads: int) -> None:
 
 def test_kappa_0_means_no_noise_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     plan, weights, _ = setting()
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         made = CopyFactory(plan, CopySettings(kappa=0), weights, None, SECRET, server_round=1)
     assert "kappa is 0: copies get no noise" in caplog.text
     assert made.facts(1).unchanged == 1.0
