@@ -45,9 +45,11 @@ class FederationSettings:
             results do not depend on how many run at once.
         client_gpus: share of a GPU a simulated client gets; 0 keeps clients on the CPU.
         workers: simulated clients that run at once, at most; ``None``: as many as fit.
-        expected_clients: SuperNodes a deployment with an empty list of ``clients`` waits for, and
-            takes neither fewer nor more of; ``None``: whoever joins within the first minute. A
-            list of ``clients`` says their number itself.
+        expected_clients: clients that a deployment with an empty list of ``clients`` waits for,
+            neither fewer nor more; ``None``: whoever joins within the first minute. A list of
+            ``clients`` says their number itself.
+        expected_nodes: SuperNodes a deployment waits for, where one holds several clients;
+            ``None``: as many as clients.
         deadline_s: seconds the server waits for the round before it names who is missing.
         fisher_upload: ``kept``: a client that is not pooled with another sends of its Fisher only
             the entries that the run's merges use, the alpha of the one with the largest: a sixth
@@ -61,6 +63,7 @@ class FederationSettings:
     client_gpus: float = 0.0
     workers: int | None = None
     expected_clients: int | None = None
+    expected_nodes: int | None = None
     deadline_s: float = 3600.0
     fisher_upload: Literal["kept", "all"] = "kept"
     allow_partial: bool = False
@@ -70,8 +73,9 @@ class FederationSettings:
             raise ValueError("client_cpus must be >= 1, client_gpus >= 0 and deadline_s > 0")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be >= 1 or null, got {self.workers}")
-        if self.expected_clients is not None and self.expected_clients < 1:
-            raise ValueError(f"expected_clients must be >= 1 or null, got {self.expected_clients}")
+        for name in ("expected_clients", "expected_nodes"):
+            if (count := getattr(self, name)) is not None and count < 1:
+                raise ValueError(f"{name} must be >= 1 or null, got {count}")
 
 
 @settings
