@@ -28,10 +28,12 @@ class Processes:
 
     Args:
         folder: new; logs, homes and the programs' working directory are below it.
+        inside: name of a program to what it is run by, e.g. in a network namespace.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, inside: Mapping[str, Sequence[str]] | None = None) -> None:
         self._folder = folder
+        self._inside = inside or {}
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         (folder / "work").mkdir(parents=True)
 
@@ -48,7 +50,7 @@ class Processes:
         program = str(Path(sys.executable).with_name(command[0]))
         with self.log(name).open("wb") as log:
             self._started[name] = subprocess.Popen(
-                [program, *command[1:]],
+                [*self._inside.get(name, ()), program, *command[1:]],
                 cwd=self._folder / "work",
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -78,12 +78,13 @@ class SecureDeployment:
                 text = text.replace(f"/srv/data/{client.id}.jsonl", client.data)
             file.write_text(text)
 
-    def start_server(self) -> None:
+    def start_server(self, *, answers: Callable[[], bool] | None = None) -> None:
         """Start the SuperLink and its gate, and wait until nodes can connect."""
         self._processes.start("superlink", self.command("flower-superlink"))
         self._processes.start("gate", self.command("gate", "--listen"))
+        answers = answers or (lambda: self.status("/health", method="GET") == 200)
         end = time.monotonic() + UP_S
-        while self.status("/health", method="GET") != 200:
+        while not answers():
             assert self._processes.alive("superlink"), "the SuperLink ended"
             assert self._processes.alive("gate"), "the gate ended"
             assert time.monotonic() < end, "the gate does not answer"

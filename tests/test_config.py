@@ -207,6 +207,7 @@ FAULTS = [
     ("clients.0.data=${nope}", "clients.0.data: Interpolation key 'nope' not found"),
     ("federation.expected_clients=3", "federation.expected_clients: 4 clients are listed, got 3"),
     ("federation.expected_clients=0", "federation: expected_clients must be >= 1 or null, got 0"),
+    ("federation.secure_aggregation=true", "federation: secure_aggregation is not available"),
     ("federation.expected_nodes=0", "federation: expected_nodes must be >= 1 or null, got 0"),
     ("federation.expected_nodes=5", "federation.expected_nodes: 5 SuperNodes for 4 clients"),
     ("clients.9.id=x", "override 'clients.9.id=x'"),

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import subprocess
+import sys
 from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import unquote
@@ -119,3 +121,12 @@ def test_a_superlink_that_is_down_is_said_to_be() -> None:
     answer = ask(make_gate(superlink), "POST", "/v1/fleet/pull-messages")
     assert answer.status_code == 502
     assert answer.text == "the SuperLink does not answer"
+
+
+def test_the_gate_starts_without_the_libraries_of_training() -> None:
+    code = (
+        "import sys, fedunlearn.cli_deploy, fedunlearn.deploy_commands;"
+        "print({'torch', 'transformers', 'ray', 'flwr'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -57,6 +57,8 @@ class FederationSettings:
             sweeps at a larger alpha later.
         allow_partial: go on without clients that failed; the report says whose data is then
             not unlearned or not protected. Off: the run fails and no model is written.
+        secure_aggregation: must be off: the server sees every upload in the clear. See
+            ``docs/DEPLOYMENT.md`` for what could be hidden from it, and why nothing is yet.
     """
 
     client_cpus: int = 1
@@ -67,8 +69,15 @@ class FederationSettings:
     deadline_s: float = 3600.0
     fisher_upload: Literal["kept", "all"] = "kept"
     allow_partial: bool = False
+    secure_aggregation: bool = False
 
     def __post_init__(self) -> None:
+        if self.secure_aggregation:
+            raise ValueError(
+                "secure_aggregation is not available: Flower's SecAgg+ cannot carry these uploads, "
+                "and the server needs those of retain clients one by one "
+                "(docs/DEPLOYMENT.md#secure-aggregation); set it to false"
+            )
         if self.client_cpus < 1 or self.client_gpus < 0 or self.deadline_s <= 0:
             raise ValueError("client_cpus must be >= 1, client_gpus >= 0 and deadline_s > 0")
         if self.workers is not None and self.workers < 1:
