@@ -1,4 +1,4 @@
-"""The command line: runs, merges, sweeps, exports, evaluations, and what there is of each.
+"""The command line: runs, merges, sweeps, exports, evaluations, deployments, and what there is.
 
 Exit status: 0 done, 1 the run failed, 2 bad input. Results go to stdout, everything else to
 stderr; stack traces only with ``--debug`` or ``FEDUNLEARN_DEBUG=1``.
@@ -19,6 +19,7 @@ from typing import Annotated, Literal, NoReturn
 import click
 import typer
 
+from fedunlearn.cli_deploy import deploy
 from fedunlearn.cli_evaluation import evaluate, retrain
 from fedunlearn.errors import FedUnlearnError
 from fedunlearn.names import OWN_THREADS
@@ -281,6 +282,7 @@ def compare(
 
 app.command()(evaluate)
 app.command()(retrain)
+app.add_typer(deploy, name="deploy")
 
 
 @app.command("list")

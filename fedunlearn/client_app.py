@@ -1,16 +1,15 @@
 """Composition root of a client: a Flower ClientApp with three thin handlers.
 
-Who the node is comes from the node. In a deployment its ``--node-config`` has ``client-id``,
-``role``, ``domain`` and ``data``, and where its objective reads them ``retain-data`` and
-``refusals``; in a simulation, where nodes only have a number, that number picks an entry of the
-run's ``clients``. Whatever goes wrong is sent back as a ``failure`` record
-that names the client, so that the server need not read stack traces.
+Which clients a node answers for comes from the node, see :mod:`fedunlearn.node_config`. In the
+handshake it speaks for all of them; a training message is for one, and the node refuses one that
+is not its own. Whatever goes wrong is sent back as a ``failure`` record that names the client, so
+that the server need not read stack traces.
 """
 
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,10 +22,9 @@ from clients.deadline import time_limit
 from clients.unlearn import RunJob, UnlearnClient, read_fit
 from clients.unlearn_copy import CopyClient, RunCopyJob, read_copy_fit
 from fedunlearn.config import AnyConfig, MpuConfig
-from fedunlearn.data.reading import DataSpec, build_source
-from fedunlearn.errors import ConfigError, FedUnlearnError, InputError
-from fedunlearn.names import LABEL_RULE, NAME_RULE, is_label, is_name
-from fedunlearn.roles import ROLES
+from fedunlearn.errors import ConfigError, FedUnlearnError, RunError
+from fedunlearn.names import shown
+from fedunlearn.node_config import PARTITION_KEY, node_clients
 from fedunlearn.rounds import UNKNOWN_DOMAIN, UNKNOWN_ROLE, ClientFailure
 from fedunlearn.run_keys import config_of
 from fedunlearn.training.client_job import run_client_job
@@ -36,10 +34,8 @@ from strategies import records
 
 ConfigSource = Callable[[Context], AnyConfig]
 Work = Callable[[AnyConfig, ClientIdentity, RecordDict], RecordDict]
+Answering = Callable[[AnyConfig, Sequence[ClientIdentity], RecordDict], RecordDict]
 
-NODE_KEYS = ("client-id", "role", "domain", "data")
-OPTIONAL_NODE_KEYS = ("retain-data", "refusals")
-PARTITION_KEY = "partition-id"
 GRACE_S = 5.0  # a client gives up a little after the server stopped waiting for it
 
 logger = logging.getLogger(__name__)
@@ -48,71 +44,6 @@ logger = logging.getLogger(__name__)
 def run_config_source(context: Context) -> AnyConfig:
     """Load the config that the keys of the run name."""
     return config_of(context.run_config)
-
-
-def node_identity(context: Context, config: AnyConfig) -> ClientIdentity:
-    """Find out who this node is.
-
-    Raises:
-        ConfigError: a key is missing or invalid, or the simulation has more nodes than the run
-            has clients; every fault is named.
-    """
-    given = {key: str(context.node_config.get(key, "")) for key in NODE_KEYS}
-    if any(given.values()) or PARTITION_KEY not in context.node_config:
-        retain_data, refusals = map(context.node_config.get, OPTIONAL_NODE_KEYS)
-        return replace(
-            _deployed_identity(given),
-            retain_data=_node_data(str(retain_data), "retain-data") if retain_data else None,
-            refusals=str(refusals) if refusals else None,
-        )
-    partition = int(context.node_config[PARTITION_KEY])
-    if partition >= len(config.clients):
-        raise ConfigError(
-            [
-                f"clients: the simulation has a node {partition} but the run has "
-                f"{len(config.clients)} clients; set num-supernodes to that number"
-            ]
-        )
-    return config.clients[partition]
-
-
-def _deployed_identity(given: dict[str, str]) -> ClientIdentity:
-    faults = [
-        f"node-config: {key!r} is missing; start the SuperNode with --node-config '{key}=\"...\"'"
-        for key, value in given.items()
-        if not value
-    ]
-    if given["client-id"] and not is_name(given["client-id"]):
-        faults.append(f"node-config: client-id {given['client-id']!r} must be {NAME_RULE}")
-    if given["domain"] and not is_label(given["domain"]):
-        faults.append(f"node-config: domain {given['domain']!r} must be {LABEL_RULE}")
-    if given["role"] and given["role"] not in ROLES:
-        faults.append(f"node-config: role {given['role']!r} is none of {', '.join(ROLES)}")
-    if faults:
-        raise ConfigError(faults)
-    role = next(role for role in ROLES if role == given["role"])
-    return ClientIdentity(
-        id=given["client-id"],
-        role=role,
-        domain=given["domain"],
-        data=_node_data(given["data"], "data"),
-    )
-
-
-def _node_data(text: str, key: str) -> DataSpec:
-    """A path; or, in braces, a data source and its settings as JSON.
-
-    Raises:
-        ConfigError: what is in braces is no JSON object or describes no source.
-    """
-    if not text.lstrip().startswith("{"):
-        return text
-    try:
-        spec: dict[str, object] = json.loads(text)
-        build_source(spec)
-    except (ValueError, InputError) as fault:
-        raise ConfigError([f"node-config: {key}: {fault}"]) from None
-    return spec
 
 
 def make_client_app(
@@ -130,14 +61,6 @@ def make_client_app(
         run_copy_job: the client's work in MPU; likewise.
     """
     app = ClientApp()
-
-    def introduce(config: AnyConfig, identity: ClientIdentity, _: RecordDict) -> RecordDict:
-        client: UnlearnClient | CopyClient
-        if isinstance(config, MpuConfig):
-            client = CopyClient(identity, config.reference)
-        else:
-            client = UnlearnClient(identity, config.model)
-        return records.hello_content(client.get_properties({}))
 
     def train(config: AnyConfig, identity: ClientIdentity, content: RecordDict) -> RecordDict:
         if isinstance(config, MpuConfig):
@@ -159,33 +82,79 @@ def make_client_app(
         made = client.fit(list(arrays.values()), {"names": json.dumps(list(arrays)), **labels})
         return records.update_content(*read_copy_fit(made))
 
-    def handle(message: Message, context: Context, work: Work) -> Message:
-        who = ClientFailure(f"node {context.node_id}", UNKNOWN_ROLE, UNKNOWN_DOMAIN, "")
+    def handle(message: Message, context: Context, answer: Answering) -> Message:
         try:
             config = config_source(context)
-            identity = node_identity(context, config)
-            who = ClientFailure(identity.id, identity.role, identity.domain, "")
+            clients = node_clients(context.node_config, config.clients)
             torch.set_num_threads(max(1, int(config.federation.client_cpus)))
             with time_limit(_seconds_left(message, context)):
-                content = work(config, identity, message.content)
-        except Exception as fault:  # reported to the server, which decides what becomes of the run
-            logger.warning("client %s failed", who.client_id, exc_info=True)
-            content = records.failure_content(replace(who, reason=describe(fault)))
+                content = answer(config, clients, message.content)
+        except Exception as fault:  # nobody can say yet which client it concerns
+            who = ClientFailure(f"node {context.node_id}", UNKNOWN_ROLE, UNKNOWN_DOMAIN, "")
+            content = records.failure_content(_failure(who, fault))
         return Message(content, reply_to=message)
 
     @app.query()
     def _hello(message: Message, context: Context) -> Message:
-        return handle(message, context, introduce)
+        return handle(message, context, introduce_all)
 
     @app.train()
     def _train(message: Message, context: Context) -> Message:
-        return handle(message, context, train)
+        return handle(message, context, partial(do_for_one, train))
 
     @app.train("copy")
     def _unlearn_copy(message: Message, context: Context) -> Message:
-        return handle(message, context, unlearn_copy)
+        return handle(message, context, partial(do_for_one, unlearn_copy))
 
     return app
+
+
+def introduce_all(
+    config: AnyConfig, clients: Sequence[ClientIdentity], _: RecordDict
+) -> RecordDict:
+    """Say of each of the node's clients who it is, or why it cannot take part."""
+    return records.hellos_content([_introduce(config, identity) for identity in clients])
+
+
+def _introduce(config: AnyConfig, identity: ClientIdentity) -> dict[str, Scalar] | ClientFailure:
+    try:
+        client: UnlearnClient | CopyClient
+        if isinstance(config, MpuConfig):
+            client = CopyClient(identity, config.reference)
+        else:
+            client = UnlearnClient(identity, config.model)
+        return client.get_properties({})
+    except Exception as fault:  # reported to the server, as the node's other clients are
+        return _failure(_named(identity), fault)
+
+
+def do_for_one(
+    work: Work, config: AnyConfig, clients: Sequence[ClientIdentity], content: RecordDict
+) -> RecordDict:
+    """Do the work that the server asks of one of the node's clients.
+
+    Raises:
+        RunError: that client is not this node's.
+    """
+    asked = records.read_client_id(content)
+    identity = next((one for one in clients if one.id == asked), None)
+    if identity is None:
+        mine = ", ".join(one.id for one in clients)
+        raise RunError(f"the server asks for client {shown(asked)}, but this node has {mine}")
+    try:
+        return work(config, identity, content)
+    except Exception as fault:  # reported to the server, which decides what becomes of the run
+        return records.failure_content(_failure(_named(identity), fault))
+
+
+def _named(identity: ClientIdentity) -> ClientFailure:
+    return ClientFailure(identity.id, identity.role, identity.domain, "")
+
+
+def _failure(who: ClientFailure, fault: Exception) -> ClientFailure:
+    """Put a fault in words, and its stack trace in the node's log."""
+    logger.warning("client %s failed", who.client_id, exc_info=fault)
+    return replace(who, reason=describe(fault))
 
 
 def describe(fault: Exception) -> str:

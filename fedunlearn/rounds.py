@@ -2,9 +2,13 @@
 
 Pure bookkeeping: no Flower, no tensors, no clock. A round has two halves. In the *handshake*
 every node says who it is (:class:`Hello`) and :func:`build_roster` checks what they say against
-each other and against the clients the run expects. In the *training* half each node of the
+each other and against the clients the run expects. In the *training* half each client of the
 :class:`Roster` owes one summary; :class:`RoundOutcome` says what came and :func:`decide` whether
 that is enough.
+
+A node may hold several clients, e.g. one that forgets in one domain and one that retains in
+another. Each has an id, a role and a domain of its own, is asked on its own and answers on its own:
+an :class:`Addressee` is a client at a node.
 """
 
 from collections import Counter, defaultdict
@@ -54,8 +58,21 @@ class RoundRules:
 
 
 @dataclass(frozen=True)
+class Addressee:
+    """Where a message goes.
+
+    Attributes:
+        node_id: Flower's number for the node.
+        client_id: whom of the node's clients it is for; empty when it is for the node itself.
+    """
+
+    node_id: int
+    client_id: str = ""
+
+
+@dataclass(frozen=True)
 class Hello:
-    """A node's answer to the handshake, as the node gave it.
+    """What a client says in the handshake, as its node gave it.
 
     Attributes:
         node_id: Flower's number for the node.
@@ -72,6 +89,11 @@ class Hello:
     num_examples: int
     base_model: str
     base_model_sha256: str
+
+    @property
+    def addressee(self) -> Addressee:
+        """Where this client's messages go."""
+        return Addressee(self.node_id, self.client_id)
 
     def failure(self, reason: str) -> "ClientFailure":
         """Say that this client failed."""
@@ -108,17 +130,17 @@ class Roster:
     hellos: tuple[Hello, ...]
 
     @property
-    def node_ids(self) -> tuple[int, ...]:
-        """Nodes to ask, in the order of their clients' ids, so that every run asks alike."""
-        return tuple(hello.node_id for hello in self.hellos)
+    def addressees(self) -> tuple[Addressee, ...]:
+        """Clients to ask, in the order of their ids, so that every run asks alike."""
+        return tuple(hello.addressee for hello in self.hellos)
 
-    def by_node(self, node_id: int) -> Hello | None:
-        """Return the client behind a node, if there is one."""
-        return next((hello for hello in self.hellos if hello.node_id == node_id), None)
+    def find(self, addressee: Addressee) -> Hello | None:
+        """Return the client at an address, if there is one."""
+        return next((hello for hello in self.hellos if hello.addressee == addressee), None)
 
-    def is_pooled(self, node_id: int) -> bool:
-        """Whether the client of a node shares its forget domain with another (eq. 2)."""
-        client = self.by_node(node_id)
+    def is_pooled(self, addressee: Addressee) -> bool:
+        """Whether a client shares its forget domain with another (eq. 2)."""
+        client = self.find(addressee)
         alike = [
             hello
             for hello in self.hellos
@@ -145,8 +167,9 @@ def _groups(hellos: Iterable[Hello], attribute: str) -> dict[Hashable, list[Hell
 
 def _duplicate_faults(hellos: Sequence[Hello]) -> list[str]:
     return [
-        f"client id {client_id!r} is used by {len(same)} nodes "
-        f"({', '.join(f'{h.role}/{h.domain}' for h in same)}): give each node its own client-id"
+        f"client id {client_id!r} is used by {len(same)} clients "
+        f"({', '.join(f'{h.role}/{h.domain} at node {h.node_id}' for h in same)}): "
+        "give each its own id"
         for client_id, same in _groups(hellos, "client_id").items()
         if len(same) > 1
     ]

@@ -100,7 +100,8 @@ def _federate_summaries(
         events=events,
         patience=patience,
         expected=config.clients,
-        num_nodes=config.federation.expected_clients,
+        num_clients=config.federation.expected_clients,
+        num_nodes=config.federation.expected_nodes,
     )
     strategy.summary()
     strategy.run(grid)
@@ -115,7 +116,8 @@ def _federate_copies(
         events=events,
         patience=patience,
         expected=config.clients,
-        num_nodes=config.federation.expected_clients,
+        num_clients=config.federation.expected_clients,
+        num_nodes=config.federation.expected_nodes,
     )
     bench = Bench(config, run_dir)
     for arm in bench.arms():

@@ -5,20 +5,29 @@ from collections.abc import Iterable, Sequence
 from flwr.serverapp import Grid
 
 from fedunlearn.events import EventLog
-from fedunlearn.rounds import ClientFailure, Identity, Roster, RoundOutcome, RoundRules, decide
+from fedunlearn.rounds import (
+    Addressee,
+    ClientFailure,
+    Identity,
+    Roster,
+    RoundOutcome,
+    RoundRules,
+    decide,
+)
 from strategies import records
 from strategies.exchange import Patience, Question, ask, wait_for_nodes
 from strategies.reception import shake_hands
 
 
 class Attendance:
-    """The handshake of a run, done once.
+    """The handshake of a run, done once; a node may answer for several clients.
 
     Args:
         rules: limits, and whether a run without some clients counts.
         events: gets the nodes and the clients.
         patience: how to wait.
         expected: the run's clients; empty to accept whoever answers.
+        num_clients: how many those are, when ``expected`` does not say it.
         num_nodes: nodes to wait for; by default as many as clients are expected. When neither
             is given, those that come within ``rules.nodes_s`` take part.
 
@@ -34,13 +43,15 @@ class Attendance:
         events: EventLog,
         patience: Patience,
         expected: Sequence[Identity] = (),
+        num_clients: int | None = None,
         num_nodes: int | None = None,
     ) -> None:
         self.rules, self.events, self.patience = rules, events, patience
         self.roster = Roster(())
         self.absent: tuple[ClientFailure, ...] = ()
         self._expected = tuple(expected)
-        self._num_nodes = num_nodes or len(self._expected) or None
+        self._num_clients = num_clients or len(self._expected) or None
+        self._num_nodes = num_nodes or self._num_clients
 
     def take(self, grid: Grid) -> Roster:
         """Ask every node who it is.
@@ -54,9 +65,13 @@ class Attendance:
         )
         self.events.event("nodes", present=len(nodes), expected=self._num_nodes)
         question = Question("query", lambda _, seconds: records.query_content(seconds), "handshake")
-        answers = ask(grid, nodes, question, limit_s=self.rules.handshake_s, patience=self.patience)
+        who = [Addressee(node) for node in nodes]
+        answers = ask(grid, who, question, limit_s=self.rules.handshake_s, patience=self.patience)
         self.roster, self.absent = shake_hands(
-            answers, self._expected, wanted=self._num_nodes or len(nodes)
+            answers,
+            self._expected,
+            wanted=self._num_clients,
+            asked=max(len(nodes), self._num_nodes or 0),
         )
         self.events.event("handshake", clients=[vars(hello) for hello in self.roster.hellos])
         self.log("client_absent", self.absent)

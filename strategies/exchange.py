@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedunlearn.rounds import Addressee
+
 DIED = "its process died (killed, out of memory, or crashed)"
 BYSTANDER = "it was not run: its worker process had already died under another client"
 _MARGIN_S = 60.0  # a message stays valid a little longer than anyone waits for its reply
@@ -45,34 +47,35 @@ class Patience:
 
 @dataclass(frozen=True)
 class Question:
-    """A question to put to several nodes.
+    """A question to put to several clients, or to several nodes.
 
     Attributes:
         kind: Flower's message type, ``query`` or ``train``.
-        content: builds the records for a node, from the seconds it has to answer.
-        group: label of the messages, e.g. the round's number.
+        content: builds the records for an addressee, from the seconds it has to answer.
+        group: label of the messages, e.g. the round's number. The messages carry it followed by
+            the client's id, and Flower puts it on their replies, be it its own error replies.
     """
 
     kind: str
-    content: Callable[[int, float], RecordDict]
+    content: Callable[[Addressee, float], RecordDict]
     group: str = ""
 
-    def to(self, node_id: int, seconds: float) -> Message:
-        """Address the question to one node."""
+    def to(self, addressee: Addressee, seconds: float) -> Message:
+        """Address the question to one client or node."""
         return Message(
-            self.content(node_id, seconds),
-            dst_node_id=node_id,
+            self.content(addressee, seconds),
+            dst_node_id=addressee.node_id,
             message_type=self.kind,
             ttl=seconds + _MARGIN_S,
-            group_id=self.group,
+            group_id=" ".join(filter(None, (self.group, addressee.client_id))),
         )
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node answered: records, or the reason why it has none."""
+    """What a client or a node answered: records, or the reason why it has none."""
 
-    node_id: int
+    sender: Addressee
     content: RecordDict | None
     error: str = ""
 
@@ -93,48 +96,57 @@ def wait_for_nodes(
 
 
 def ask(
-    grid: Grid, nodes: Sequence[int], question: Question, *, limit_s: float, patience: Patience
+    grid: Grid,
+    addressees: Sequence[Addressee],
+    question: Question,
+    *,
+    limit_s: float,
+    patience: Patience,
 ) -> Iterator[Answer]:
-    """Put a question to nodes and yield their answers in the order of arrival.
+    """Put a question to clients or nodes and yield their answers in the order of arrival.
 
-    A node that does not answer within ``limit_s`` yields nothing. Nodes that failed because
-    their worker had died under another client are asked a second time within the same limit.
+    Who does not answer within ``limit_s`` yields nothing. Those that failed because their worker
+    had died under another client are asked a second time within the same limit.
     """
     start = patience.clock()
     lost: list[_Reply] = []
-    for reply in _replies(grid, nodes, question, limit_s=limit_s, patience=patience):
+    for reply in _replies(grid, addressees, question, limit_s=limit_s, patience=patience):
         if reply.worker_died:
             lost.append(reply)
         else:
             yield reply.answer()
     dead: set[str] = set()
     culprits, bystanders = blame(lost, dead)
-    yield from (Answer(reply.node_id, None, DIED) for reply in culprits)
-    again = [reply.node_id for reply in bystanders]
+    yield from (Answer(reply.sender, None, DIED) for reply in culprits)
+    again = [reply.sender for reply in bystanders]
     left = limit_s - (patience.clock() - start)
     for reply in _replies(grid, again, question, limit_s=left, patience=patience):
         yield _second_answer(reply, dead)
 
 
 def from_replies(replies: Iterable[Message]) -> Iterator[Answer]:
-    """Read replies that someone else received; none is asked again."""
+    """Read replies that someone else received; none is asked again.
+
+    Whose they are is read off the label that the question had, see :class:`Question`.
+    """
     lost: list[_Reply] = []
     for message in replies:
-        reply = _Reply(message.metadata.src_node_id, message)
+        _, _, client_id = message.metadata.group_id.partition(" ")
+        reply = _Reply(Addressee(message.metadata.src_node_id, client_id), message)
         if reply.worker_died:
             lost.append(reply)
         else:
             yield reply.answer()
     culprits, bystanders = blame(lost, set())
-    yield from (Answer(reply.node_id, None, DIED) for reply in culprits)
-    yield from (Answer(reply.node_id, None, BYSTANDER) for reply in bystanders)
+    yield from (Answer(reply.sender, None, DIED) for reply in culprits)
+    yield from (Answer(reply.sender, None, BYSTANDER) for reply in bystanders)
 
 
 @dataclass(frozen=True)
 class _Reply:
-    """A message and the node that was asked; Flower itself may have written the message."""
+    """A message and who was asked; Flower itself may have written the message."""
 
-    node_id: int
+    sender: Addressee
     message: Message
 
     @property
@@ -148,19 +160,24 @@ class _Reply:
 
     def answer(self) -> Answer:
         if self.message.has_content():
-            return Answer(self.node_id, self.message.content)
-        return Answer(self.node_id, None, plain_reason(self.message.error.code, self.error))
+            return Answer(self.sender, self.message.content)
+        return Answer(self.sender, None, plain_reason(self.message.error.code, self.error))
 
 
 def _replies(
-    grid: Grid, nodes: Sequence[int], question: Question, *, limit_s: float, patience: Patience
+    grid: Grid,
+    addressees: Sequence[Addressee],
+    question: Question,
+    *,
+    limit_s: float,
+    patience: Patience,
 ) -> Iterator[_Reply]:
     if limit_s <= 0:
         return
     asked = {
-        message_id: node
-        for node in nodes
-        for message_id in grid.push_messages([question.to(node, limit_s)])
+        message_id: addressee
+        for addressee in addressees
+        for message_id in grid.push_messages([question.to(addressee, limit_s)])
     }
     for _ in patience.ticks(limit_s) if asked else ():
         for reply in grid.pull_messages(list(asked)):
@@ -205,7 +222,7 @@ def _second_answer(reply: _Reply, dead: set[str]) -> Answer:
     if not reply.worker_died:
         return reply.answer()
     culprits, _ = blame([reply], dead)
-    return Answer(reply.node_id, None, DIED if culprits else BYSTANDER)
+    return Answer(reply.sender, None, DIED if culprits else BYSTANDER)
 
 
 def plain_reason(code: int, reason: str) -> str:

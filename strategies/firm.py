@@ -19,6 +19,7 @@ from fedunlearn.errors import RunError, SummaryError
 from fedunlearn.events import EventLog
 from fedunlearn.instructions import encode_instructions
 from fedunlearn.rounds import (
+    Addressee,
     ClientFailure,
     Hello,
     Identity,
@@ -54,6 +55,7 @@ class FirmStrategy(Strategy):
         events: gets one event for each reply and failure.
         patience: how to wait.
         expected: the run's clients; empty to accept whoever answers.
+        num_clients: how many those are, when ``expected`` does not say it.
         num_nodes: nodes to wait for; by default as many as clients are expected. When neither
             is given, those that come within ``rules.nodes_s`` take part.
         merge: what :meth:`aggregate_train` merges with; ``None`` leaves merging to the caller.
@@ -72,6 +74,7 @@ class FirmStrategy(Strategy):
         events: EventLog,
         patience: Patience,
         expected: Sequence[Identity] = (),
+        num_clients: int | None = None,
         num_nodes: int | None = None,
         merge: MergeSettings | None = None,
     ) -> None:
@@ -84,6 +87,7 @@ class FirmStrategy(Strategy):
             events=events,
             patience=patience,
             expected=expected,
+            num_clients=num_clients,
             num_nodes=num_nodes,
         )
         self.merge = merge
@@ -106,7 +110,8 @@ class FirmStrategy(Strategy):
         """
         roster = self.handshake(grid)
         limit = self.rules.deadline_s
-        answers = ask(grid, roster.node_ids, self._task(1), limit_s=limit, patience=self.patience)
+        who = roster.addressees
+        answers = ask(grid, who, self._task(1), limit_s=limit, patience=self.patience)
         return self._collect(answers)
 
     def handshake(self, grid: Grid) -> Roster:
@@ -121,11 +126,11 @@ class FirmStrategy(Strategy):
         return self.attendance.take(grid)
 
     def _task(self, server_round: int) -> Question:
-        def content(node_id: int, seconds: float) -> RecordDict:
+        def content(addressee: Addressee, seconds: float) -> RecordDict:
             told = replace(self.instructions, server_round=server_round)
-            if self.roster.is_pooled(node_id):
+            if self.roster.is_pooled(addressee):
                 told = replace(told, fisher_kept=1.0)
-            return records.task_content(encode_instructions(told), seconds)
+            return records.task_content(addressee.client_id, encode_instructions(told), seconds)
 
         return Question("train", content, str(server_round))
 
@@ -134,7 +139,7 @@ class FirmStrategy(Strategy):
         layouts: dict[str, str] = {}
         failed: list[ClientFailure] = []
         for answer in answers:
-            if (hello := self.roster.by_node(answer.node_id)) is None:
+            if (hello := self.roster.find(answer.sender)) is None:
                 continue  # written by Flower for a node it cannot name: its client stays missing
             try:
                 layouts[hello.client_id] = self._store(hello, answer)
@@ -192,8 +197,8 @@ class FirmStrategy(Strategy):
         """
         if server_round != 1:
             raise RunError(f"FIRM has one round, but round {server_round} was asked for")
-        nodes = self.handshake(grid).node_ids
-        return [self._task(server_round).to(node, self.rules.deadline_s) for node in nodes]
+        who = self.handshake(grid).addressees
+        return [self._task(server_round).to(one, self.rules.deadline_s) for one in who]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

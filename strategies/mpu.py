@@ -22,7 +22,7 @@ from fedunlearn.copies.update import CopyTicket, CopyUpdate
 from fedunlearn.copies.update_files import UpdateSpool
 from fedunlearn.copies.wire import encode_tensors, update_from_wire
 from fedunlearn.errors import RunError, SummaryError
-from fedunlearn.rounds import ClientFailure, Hello, Roster
+from fedunlearn.rounds import Addressee, ClientFailure, Hello, Roster
 from strategies import records
 from strategies.attendance import Attendance
 from strategies.exchange import Answer, Question, ask, from_replies
@@ -94,12 +94,12 @@ class MpuStrategy(Strategy):
     ) -> tuple[ClientFailure, ...]:
         """Send a copy to all clients of the round, and spool what they make of it."""
         owed = self._owed()
-        question = Question(COPY, lambda _, seconds: content(seconds), str(ticket.server_round))
-        refused: dict[int, ClientFailure] = {}
+        question = Question(COPY, content, str(ticket.server_round))
+        refused: dict[Addressee, ClientFailure] = {}
         for _ in range(_ATTEMPTS):
             answers = ask(
                 grid,
-                [node for node in owed if node not in refused],
+                [one for one in owed if one not in refused],
                 question,
                 limit_s=self.attendance.rules.deadline_s,
                 patience=self.attendance.patience,
@@ -107,26 +107,26 @@ class MpuStrategy(Strategy):
             refused |= self._collect(answers, owed, ticket)
         return _absentees(owed, refused)
 
-    def _owed(self) -> dict[int, Hello]:
-        """Node to client, of those whose updates the round waits for."""
+    def _owed(self) -> dict[Addressee, Hello]:
+        """The clients whose updates the round waits for."""
         roster = self.attendance.roster.hellos
-        return {one.node_id: one for one in roster if one.client_id in self.rounds.clients}
+        return {one.addressee: one for one in roster if one.client_id in self.rounds.clients}
 
     def _collect(
-        self, answers: Iterable[Answer], owed: dict[int, Hello], ticket: CopyTicket
-    ) -> dict[int, ClientFailure]:
+        self, answers: Iterable[Answer], owed: dict[Addressee, Hello], ticket: CopyTicket
+    ) -> dict[Addressee, ClientFailure]:
         """Spool updates and strike their clients off ``owed``; return what cannot be mended."""
-        refused: dict[int, ClientFailure] = {}
+        refused: dict[Addressee, ClientFailure] = {}
         for answer in answers:
-            hello = owed.get(answer.node_id)
+            hello = owed.get(answer.sender)
             if hello is None or answer.content is None:
                 continue  # its process or the connection broke: it stays owed
             try:
                 self._keep(hello, answer.content, ticket)
             except SummaryError as fault:
-                refused[answer.node_id] = hello.failure(str(fault))
+                refused[answer.sender] = hello.failure(str(fault))
             else:
-                del owed[answer.node_id]
+                del owed[answer.sender]
         return refused
 
     def _keep(self, hello: Hello, content: RecordDict, ticket: CopyTicket) -> None:
@@ -196,8 +196,8 @@ class MpuStrategy(Strategy):
             raise RunError(f"all copies are done, but Flower asks for round {server_round}")
         content, self._ticket = self._content(copy), copy.ticket
         limit = self.attendance.rules.deadline_s
-        question = Question(COPY, lambda _, seconds: content(seconds), str(server_round))
-        return [question.to(node, limit) for node in self._owed()]
+        question = Question(COPY, content, str(server_round))
+        return [question.to(one, limit) for one in self._owed()]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -245,10 +245,10 @@ def examples(roster: Roster) -> Mapping[str, float]:
 
 
 def _absentees(
-    owed: Mapping[int, Hello], refused: Mapping[int, ClientFailure]
+    owed: Mapping[Addressee, Hello], refused: Mapping[Addressee, ClientFailure]
 ) -> tuple[ClientFailure, ...]:
     """Everybody whose update is not there: refused, or never came."""
-    lost = [hello.failure(LATE) for node, hello in owed.items() if node not in refused]
+    lost = [hello.failure(LATE) for one, hello in owed.items() if one not in refused]
     return (*refused.values(), *lost)
 
 
@@ -258,5 +258,7 @@ class _CopyContent:
     def __init__(self, arrays: ArrayRecord, dtypes: str, instructions: str) -> None:
         self._arrays, self._dtypes, self._instructions = arrays, dtypes, instructions
 
-    def __call__(self, seconds: float) -> RecordDict:
-        return records.copy_content(self._arrays, self._dtypes, self._instructions, seconds)
+    def __call__(self, addressee: Addressee, seconds: float) -> RecordDict:
+        return records.copy_content(
+            addressee.client_id, self._arrays, self._dtypes, self._instructions, seconds=seconds
+        )

@@ -28,14 +28,20 @@ UNHEARD = (
 
 
 def shake_hands(
-    answers: Iterable[Answer], expected: Sequence[Identity], *, wanted: int | None = None
+    answers: Iterable[Answer],
+    expected: Sequence[Identity],
+    *,
+    wanted: int | None = None,
+    asked: int = 0,
 ) -> tuple[Roster, tuple[ClientFailure, ...]]:
     """Turn the answers to the handshake into a roster.
 
     Args:
-        answers: as they arrive.
+        answers: as they arrive, one a node, for one or several clients each.
         expected: the run's clients; empty to accept whoever answers.
-        wanted: how many those should be, when ``expected`` does not say it.
+        wanted: how many those should be, when ``expected`` does not say it; ``None``: as many as
+            answer, and one for each node that does not.
+        asked: how many nodes were asked, or should have been there to be.
 
     Returns:
         Who takes part, and who was expected but does not.
@@ -44,24 +50,27 @@ def shake_hands(
         RunError: the answers do not fit together, see :func:`build_roster`; or more clients
             answered than are wanted.
     """
-    hellos: list[Hello] = []
-    failures: list[ClientFailure] = []
+    met: list[Hello | ClientFailure] = []
+    silent = asked
     for answer in answers:
-        met = _read_hello(answer)
-        (hellos if isinstance(met, Hello) else failures).append(met)  # type: ignore[arg-type]
+        met += _read_hellos(answer)
+        silent -= 1
+    hellos = [one for one in met if isinstance(one, Hello)]
+    failures = [one for one in met if isinstance(one, ClientFailure)]
     roster = build_roster(hellos, expected)
-    if not expected and wanted is not None:
-        failures += strangers(roster, answered=len(hellos) + len(failures), wanted=wanted)
+    if not expected:
+        total = len(met) + silent if wanted is None else wanted
+        failures += strangers(roster, answered=len(met), wanted=total)
     return roster, _name_failures(failures, absent(roster, expected, UNHEARD))
 
 
-def _read_hello(answer: Answer) -> Hello | ClientFailure:
+def _read_hellos(answer: Answer) -> Sequence[Hello | ClientFailure]:
     if (failure := _reported(answer)) is not None:
-        return failure
+        return [failure]
     try:
-        return records.read_hello(answer.node_id, answer.content or RecordDict())
+        return records.read_hellos(answer.sender.node_id, answer.content or RecordDict())
     except SummaryError as fault:
-        return _nameless(answer, str(fault))
+        return [_nameless(answer, str(fault))]
 
 
 def _name_failures(
@@ -83,7 +92,7 @@ def _name_failures(
 
 
 def accept(hello: Hello, answer: Answer) -> ClientSummary:
-    """Decode the summary that a node owes, and check that it is that one.
+    """Decode the summary that a client owes, and check that it is that one.
 
     Raises:
         SummaryError: the client failed, or its summary is not valid, or not of this client, or
@@ -107,4 +116,4 @@ def _reported(answer: Answer) -> ClientFailure | None:
 
 
 def _nameless(answer: Answer, reason: str) -> ClientFailure:
-    return ClientFailure(f"node {answer.node_id}", UNKNOWN_ROLE, UNKNOWN_DOMAIN, reason)
+    return ClientFailure(f"node {answer.sender.node_id}", UNKNOWN_ROLE, UNKNOWN_DOMAIN, reason)

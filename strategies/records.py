@@ -4,13 +4,17 @@
 message  record       content
 ======== ============ ============================================================================
 query    ``limit``    ConfigRecord: ``seconds``, the time the client has
- reply   ``hello``    ConfigRecord: the fields of :class:`fedunlearn.rounds.Hello`, less the node
+ reply   ``hello.N``  ConfigRecord: the fields of :class:`fedunlearn.rounds.Hello`, less the node,
+                      of the node's client number N; or
+         ``failure.N``
+                      ConfigRecord: as ``failure`` below, why that client cannot take part
 train    ``limit``    as above
-         ``task``     ConfigRecord: ``instructions`` (JSON)
+         ``task``     ConfigRecord: ``client_id``, which of the node's clients is asked, and
+                      ``instructions`` (JSON)
  reply   ``arrays``   ArrayRecord: named arrays of the summary, bfloat16 as uint16 bits
          ``summary``  ConfigRecord: ``meta`` (JSON)
 copy     ``limit``    as above, of a ``train.copy``
-         ``task``     ConfigRecord: ``instructions`` (JSON), ``dtypes`` (JSON)
+         ``task``     ConfigRecord: ``client_id``, ``instructions`` (JSON), ``dtypes`` (JSON)
          ``arrays``   ArrayRecord: the weights of a published copy, bfloat16 as uint16 bits
  reply   ``arrays``   ArrayRecord: the displacement, or the factors of an adapter
          ``update``   ConfigRecord: ``meta`` (JSON), ``dtypes`` (JSON)
@@ -18,7 +22,7 @@ either   ``failure``  ConfigRecord: ``client_id``, ``role``, ``domain``, ``reaso
 ======== ============ ============================================================================
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -31,18 +35,40 @@ Scalar = bool | bytes | float | int | str
 HELLO_FIELDS = ("client_id", "role", "domain", "base_model", "base_model_sha256")
 
 
-def hello_content(properties: Mapping[str, Scalar]) -> RecordDict:
-    """Encode a client's answer to the handshake."""
-    return RecordDict({"hello": ConfigRecord(dict(properties))})
+def hellos_content(clients: Sequence[Mapping[str, Scalar] | ClientFailure]) -> RecordDict:
+    """Encode a node's answer to the handshake.
+
+    Args:
+        clients: for each of the node's, its properties, or why it cannot take part.
+    """
+    content = RecordDict()
+    for number, client in enumerate(clients):
+        if isinstance(client, ClientFailure):
+            content[f"failure.{number}"] = ConfigRecord(dict(vars(client)))
+        else:
+            content[f"hello.{number}"] = ConfigRecord(dict(client))
+    return content
 
 
-def read_hello(node_id: int, content: RecordDict) -> Hello:
-    """Decode a handshake.
+def read_hellos(node_id: int, content: RecordDict) -> list[Hello | ClientFailure]:
+    """Decode a handshake: what each of the node's clients says, or why it cannot take part.
 
     Raises:
-        SummaryError: a field is missing or of another type; the text names it.
+        SummaryError: no client says anything, or a field is missing or of another type; the text
+            names it.
     """
-    record = content.config_records.get("hello", ConfigRecord())
+    found: list[Hello | ClientFailure] = []
+    for key, record in content.config_records.items():
+        if key.startswith("hello."):
+            found.append(_hello(node_id, record))
+        elif key.startswith("failure."):
+            found.append(_failure(record))
+    if not found:
+        raise SummaryError(f"handshake of node {node_id}: no client in {sorted(content)}")
+    return found
+
+
+def _hello(node_id: int, record: ConfigRecord) -> Hello:
     texts = {name: record.get(name) for name in HELLO_FIELDS}
     count = record.get("num_examples")
     for name, value in texts.items():
@@ -58,10 +84,10 @@ def query_content(seconds: float) -> RecordDict:
     return RecordDict({"limit": ConfigRecord({"seconds": float(seconds)})})
 
 
-def task_content(instructions: str, seconds: float) -> RecordDict:
-    """Encode a training task: the instructions' JSON, and how long the client may take."""
+def task_content(client_id: str, instructions: str, seconds: float) -> RecordDict:
+    """Encode a training task: whose, the instructions' JSON, and how long it may take."""
     content = query_content(seconds)
-    content["task"] = ConfigRecord({"instructions": instructions})
+    content["task"] = ConfigRecord({"client_id": client_id, "instructions": instructions})
     return content
 
 
@@ -83,10 +109,23 @@ def read_task(content: RecordDict) -> str:
     Raises:
         SummaryError: the message is not one of ours.
     """
-    instructions = content.config_records.get("task", ConfigRecord()).get("instructions")
-    if not isinstance(instructions, str):
-        raise SummaryError("the server's training message carries no instructions")
-    return instructions
+    return _of_task(content, "instructions")
+
+
+def read_client_id(content: RecordDict) -> str:
+    """Read which of the node's clients is asked.
+
+    Raises:
+        SummaryError: the message is not one of ours.
+    """
+    return _of_task(content, "client_id")
+
+
+def _of_task(content: RecordDict, key: str) -> str:
+    text = content.config_records.get("task", ConfigRecord()).get(key)
+    if not isinstance(text, str):
+        raise SummaryError(f"the server's training message carries no {key}")
+    return text
 
 
 def array_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
@@ -94,10 +133,12 @@ def array_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
     return ArrayRecord({name: Array(array) for name, array in arrays.items()})
 
 
-def copy_content(arrays: ArrayRecord, dtypes: str, instructions: str, seconds: float) -> RecordDict:
-    """Encode a published copy and what to do with it."""
-    content = query_content(seconds)
-    content["task"] = ConfigRecord({"instructions": instructions, "dtypes": dtypes})
+def copy_content(
+    client_id: str, arrays: ArrayRecord, dtypes: str, instructions: str, *, seconds: float
+) -> RecordDict:
+    """Encode a published copy, whom it is for and what to do with it."""
+    content = task_content(client_id, instructions, seconds)
+    content.config_records["task"]["dtypes"] = dtypes
     content["arrays"] = arrays
     return content
 
@@ -166,7 +207,10 @@ def failure_content(failure: ClientFailure) -> RecordDict:
 
 def read_failure(content: RecordDict) -> ClientFailure | None:
     """Decode a client's own report of failure, or return ``None`` if it is something else."""
-    if (record := content.config_records.get("failure")) is None:
-        return None
+    record = content.config_records.get("failure")
+    return None if record is None else _failure(record)
+
+
+def _failure(record: ConfigRecord) -> ClientFailure:
     fields = ("client_id", "role", "domain", "reason")
     return ClientFailure(**{name: str(record.get(name, "unknown")) for name in fields})

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -28,24 +28,29 @@ class Processes:
 
     Args:
         folder: new; logs, homes and the programs' working directory are below it.
+        inside: name of a program to what it is run by, e.g. in a network namespace.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, inside: Mapping[str, Sequence[str]] | None = None) -> None:
         self._folder = folder
+        self._inside = inside or {}
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         (folder / "work").mkdir(parents=True)
 
-    def start(self, name: str, command: Sequence[str]) -> None:
+    def start(
+        self, name: str, command: Sequence[str], *, variables: Mapping[str, str] | None = None
+    ) -> None:
         """Start a program that :meth:`close` will end."""
-        home = self.home(name)
-        environment = {**os.environ, "FLWR_HOME": str(home), "PYTHONUNBUFFERED": "1"}
+        home = {"FLWR_HOME": str(self.home(name)), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, **home, **(variables or {})}
         # the programs start each other by name, and must not find this checkout by accident
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment.pop("PYTHONPATH", None)
+        if command[0] != "fedunlearn":  # which is this checkout's, and not in a bundle
+            environment.pop("PYTHONPATH", None)
         program = str(Path(sys.executable).with_name(command[0]))
         with self.log(name).open("wb") as log:
             self._started[name] = subprocess.Popen(
-                [program, *command[1:]],
+                [*self._inside.get(name, ()), program, *command[1:]],
                 cwd=self._folder / "work",
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -53,13 +58,27 @@ class Processes:
                 stderr=subprocess.STDOUT,
             )
 
-    def run(self, name: str, command: Sequence[str], *, limit_s: float) -> str:
+    def run(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        limit_s: float,
+        variables: Mapping[str, str] | None = None,
+    ) -> str:
         """Run a program to its end, which must come in time; return what it said."""
-        self.start(name, command)
-        status = self._started[name].wait(timeout=limit_s)
-        said = self.log(name).read_text(errors="replace")
+        self.start(name, command, variables=variables)
+        status = self.wait(name, limit_s=limit_s)
+        said = self.said(name)
         assert status == 0, f"{name} ended with {status}:\n{said}"
         return said
+
+    def wait(self, name: str, *, limit_s: float) -> int:
+        """Wait for a program to end by itself; return its exit status."""
+        return self._started[name].wait(timeout=limit_s)
+
+    def said(self, name: str) -> str:
+        return self.log(name).read_text(errors="replace")
 
     def alive(self, name: str) -> bool:
         return self._started[name].poll() is None

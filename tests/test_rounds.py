@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fedunlearn.errors import RunError
 from fedunlearn.rounds import (
+    Addressee,
     ClientFailure,
     Hello,
     RoundOutcome,
@@ -44,12 +45,14 @@ MISSING = ClientFailure("r1", "retain", "general", "too late")
 
 @given(st.permutations([hello(f"c{i}", node=10 - i) for i in range(5)]))
 def test_the_roster_does_not_depend_on_the_order_of_answers(answers: list[Hello]) -> None:
-    assert build_roster(answers).node_ids == (10, 9, 8, 7, 6)
+    assert [one.node_id for one in build_roster(answers).addressees] == [10, 9, 8, 7, 6]
 
 
 def test_an_id_used_twice_is_named_with_its_roles() -> None:
     twins = [hello("a", node=1), hello("a", role="retain", node=2), hello("b", node=3)]
-    with pytest.raises(RunError, match=r"'a' is used by 2 nodes \(forget/bio, retain/bio\)"):
+    with pytest.raises(
+        RunError, match=r"'a' is used by 2 clients \(forget/bio at node 1, retain/bio"
+    ):
         build_roster(twins)
 
 
@@ -91,12 +94,13 @@ def test_clients_that_nobody_listed_are_counted() -> None:
         strangers(roster, answered=2, wanted=1)
 
 
-def test_a_roster_finds_its_nodes_and_no_others() -> None:
-    roster = build_roster([hello("a", node=7)])
-    found = roster.by_node(7)
-    assert found is not None
-    assert found.client_id == "a"
-    assert roster.by_node(8) is None
+def test_a_roster_finds_the_clients_of_its_nodes_and_no_others() -> None:
+    both = hello("a", node=7), hello("b", role="retain", domain="law", node=7)
+    roster = build_roster(both)
+    assert roster.addressees == (Addressee(7, "a"), Addressee(7, "b"))
+    assert [roster.find(Addressee(7, name)) for name in "ab"] == list(both)
+    assert roster.find(Addressee(8, "a")) is None
+    assert roster.find(Addressee(7, "c")) is None
 
 
 def test_forget_clients_of_one_domain_are_pooled_and_nobody_else() -> None:
@@ -107,10 +111,13 @@ def test_forget_clients_of_one_domain_are_pooled_and_nobody_else() -> None:
             hello("c", domain="law", node=3),
             hello("d", role="retain", domain="bio", node=4),
             hello("e", role="retain", domain="bio", node=5),
+            hello("f", domain="art", node=2),
         ],
         (),
     )
-    assert [node for node in range(7) if roster.is_pooled(node)] == [1, 2]
+    pooled = [one.client_id for one in roster.addressees if roster.is_pooled(one)]
+    assert pooled == ["a", "b"]
+    assert not roster.is_pooled(Addressee(2, "a"))
 
 
 def test_a_role_that_nobody_has_is_said() -> None:

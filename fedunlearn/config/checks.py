@@ -212,6 +212,13 @@ def _client_faults(parts: _Parts) -> Iterator[str]:
             f"federation.expected_clients: {parts.num_clients} clients are listed, got {wanted}; "
             "leave it null, the list says their number"
         )
+    nodes = parts.federation.expected_nodes if parts.federation else None
+    known = wanted or parts.num_clients
+    if nodes is not None and nodes > known:
+        yield (
+            f"federation.expected_nodes: {nodes} SuperNodes for {known or 'an unknown number of'} "
+            "clients; set expected_clients, of which a node has one or several"
+        )
 
 
 def _file_faults(parts: _Parts, *, fetch: bool) -> Iterator[str]:

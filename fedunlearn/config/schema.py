@@ -45,9 +45,11 @@ class FederationSettings:
             results do not depend on how many run at once.
         client_gpus: share of a GPU a simulated client gets; 0 keeps clients on the CPU.
         workers: simulated clients that run at once, at most; ``None``: as many as fit.
-        expected_clients: SuperNodes a deployment with an empty list of ``clients`` waits for, and
-            takes neither fewer nor more of; ``None``: whoever joins within the first minute. A
-            list of ``clients`` says their number itself.
+        expected_clients: clients that a deployment with an empty list of ``clients`` waits for,
+            neither fewer nor more; ``None``: whoever joins within the first minute. A list of
+            ``clients`` says their number itself.
+        expected_nodes: SuperNodes a deployment waits for, where one holds several clients;
+            ``None``: as many as clients.
         deadline_s: seconds the server waits for the round before it names who is missing.
         fisher_upload: ``kept``: a client that is not pooled with another sends of its Fisher only
             the entries that the run's merges use, the alpha of the one with the largest: a sixth
@@ -55,23 +57,34 @@ class FederationSettings:
             sweeps at a larger alpha later.
         allow_partial: go on without clients that failed; the report says whose data is then
             not unlearned or not protected. Off: the run fails and no model is written.
+        secure_aggregation: must be off: the server sees every upload in the clear. See
+            ``docs/DEPLOYMENT.md`` for what could be hidden from it, and why nothing is yet.
     """
 
     client_cpus: int = 1
     client_gpus: float = 0.0
     workers: int | None = None
     expected_clients: int | None = None
+    expected_nodes: int | None = None
     deadline_s: float = 3600.0
     fisher_upload: Literal["kept", "all"] = "kept"
     allow_partial: bool = False
+    secure_aggregation: bool = False
 
     def __post_init__(self) -> None:
+        if self.secure_aggregation:
+            raise ValueError(
+                "secure_aggregation is not available: Flower's SecAgg+ cannot carry these uploads, "
+                "and the server needs those of retain clients one by one "
+                "(docs/DEPLOYMENT.md#secure-aggregation); set it to false"
+            )
         if self.client_cpus < 1 or self.client_gpus < 0 or self.deadline_s <= 0:
             raise ValueError("client_cpus must be >= 1, client_gpus >= 0 and deadline_s > 0")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be >= 1 or null, got {self.workers}")
-        if self.expected_clients is not None and self.expected_clients < 1:
-            raise ValueError(f"expected_clients must be >= 1 or null, got {self.expected_clients}")
+        for name in ("expected_clients", "expected_nodes"):
+            if (count := getattr(self, name)) is not None and count < 1:
+                raise ValueError(f"{name} must be >= 1 or null, got {count}")
 
 
 @settings

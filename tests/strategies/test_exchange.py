@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
+from fedunlearn.rounds import Addressee
 from strategies.exchange import (
     BYSTANDER,
     DIED,
@@ -38,8 +39,9 @@ def silent(message: Message) -> None:
 def put(grid: TableGrid, *, limit_s: float = 10.0) -> tuple[dict[int, Answer], Clock]:
     clock = Clock()
     patience = Patience(clock=clock, sleep=clock.sleep)
-    answers = ask(grid, list(grid.nodes), QUESTION, limit_s=limit_s, patience=patience)
-    return {answer.node_id: answer for answer in answers}, clock
+    who = [Addressee(node) for node in grid.nodes]
+    answers = ask(grid, who, QUESTION, limit_s=limit_s, patience=patience)
+    return {answer.sender.node_id: answer for answer in answers}, clock
 
 
 def test_silence_ends_at_the_limit_and_not_before() -> None:
@@ -57,7 +59,10 @@ def test_nobody_waits_once_all_have_answered() -> None:
 def test_waiting_stops_when_nobody_wants_the_answer() -> None:
     clock = Clock()
     patience = Patience(clock=clock, sleep=clock.sleep, stopped=lambda: clock.now > 1)
-    assert list(ask(TableGrid({1: silent}), [1], QUESTION, limit_s=99, patience=patience)) == []
+    assert (
+        list(ask(TableGrid({1: silent}), [Addressee(1)], QUESTION, limit_s=99, patience=patience))
+        == []
+    )
     assert clock.now < 2
 
 
@@ -98,7 +103,7 @@ def test_clients_given_a_dead_worker_are_asked_again_and_only_the_dead_one_fails
     }
     grid = TableGrid(nodes)
     answers, _ = put(grid)
-    assert answers[2] == Answer(2, None, DIED)
+    assert answers[2] == Answer(Addressee(2), None, DIED)
     assert all(answers[node].content is not None for node in (1, 3, 4))
     assert len(grid.sent) == 6
 
@@ -145,8 +150,8 @@ def test_replies_received_by_others_are_sorted_without_asking_again() -> None:
     grid = TableGrid(
         {1: dead_actor("aa", created_at=1.0), 2: fine, 3: dead_actor("aa", created_at=2.0)}
     )
-    replies = grid.send_and_receive([QUESTION.to(node, 5.0) for node in (1, 2, 3)])
-    errors = {answer.node_id: answer.error for answer in from_replies(replies)}
+    replies = grid.send_and_receive([QUESTION.to(Addressee(node), 5.0) for node in (1, 2, 3)])
+    errors = {answer.sender.node_id: answer.error for answer in from_replies(replies)}
     assert errors == {1: DIED, 2: "", 3: BYSTANDER}
 
 

@@ -51,7 +51,8 @@ def strategy_of(
     run_dir: Path,
     *,
     merge: MergeSettings | None = None,
-    num_nodes: int | None = None,
+    listed: bool = True,
+    num_clients: int | None = None,
 ) -> FirmStrategy:
     clock = Clock()
     return FirmStrategy(
@@ -65,8 +66,8 @@ def strategy_of(
         ),
         events=EventLog(run_dir / "events.jsonl", clock=lambda: 0.0),
         patience=Patience(clock=clock, sleep=clock.sleep),
-        expected=() if num_nodes else config.clients,
-        num_nodes=num_nodes,
+        expected=config.clients if listed and num_clients is None else (),
+        num_clients=num_clients,
         merge=merge,
     )
 
@@ -262,7 +263,7 @@ def test_summaries_of_an_earlier_run_are_never_mixed_in(tmp_path: Path) -> None:
 def test_without_a_retain_client_the_round_works_and_says_so(tmp_path: Path) -> None:
     config = federation(tmp_path)
     nodes = app_nodes(make_client_app(lambda _: config, run_job=job), range(2))
-    strategy = strategy_of(config, tmp_path / "run", num_nodes=2)
+    strategy = strategy_of(config, tmp_path / "run", num_clients=2)
     strategy.run(TableGrid(nodes))
     assert strategy.warnings == (
         "no retain client takes part: nothing constrains the forget update",
@@ -272,7 +273,7 @@ def test_without_a_retain_client_the_round_works_and_says_so(tmp_path: Path) -> 
 def test_without_a_list_a_client_that_is_lacking_is_counted(tmp_path: Path) -> None:
     config = federation(tmp_path, allow_partial=True)
     nodes = app_nodes(make_client_app(lambda _: config, run_job=job), range(3))
-    strategy = strategy_of(config, tmp_path / "run", num_nodes=4)
+    strategy = strategy_of(config, tmp_path / "run", num_clients=4)
     strategy.run(TableGrid(nodes))
     assert stored(tmp_path / "run") == ["f-1", "f-2", "r-1"]
     (warning,) = strategy.warnings
@@ -283,8 +284,7 @@ def test_without_a_list_a_node_that_is_there_and_silent_is_missed(tmp_path: Path
     config = federation(tmp_path)
     nodes = app_nodes(make_client_app(lambda _: config, run_job=job), range(3))
     nodes[101] = lambda message: None
-    strategy = strategy_of(config, tmp_path / "run")
-    strategy.expected, strategy.num_nodes = (), None
+    strategy = strategy_of(config, tmp_path / "run", listed=False)
     grid = TableGrid(nodes)
     with pytest.raises(RunError, match=r"'client 3 of 3' .* is its SuperNode running"):
         strategy.run(grid)
@@ -294,7 +294,7 @@ def test_without_a_list_a_node_that_is_there_and_silent_is_missed(tmp_path: Path
 def test_without_a_list_more_clients_than_expected_are_refused(tmp_path: Path) -> None:
     config = federation(tmp_path)
     nodes = app_nodes(make_client_app(lambda _: config, run_job=job), range(3))
-    strategy = strategy_of(config, tmp_path / "run", num_nodes=2)
+    strategy = strategy_of(config, tmp_path / "run", num_clients=2)
     with pytest.raises(RunError, match=r"3 clients .*f-1, f-2, r-1.* the run expects 2"):
         strategy.run(TableGrid(nodes))
 

@@ -20,20 +20,34 @@ PROPERTIES: dict[str, str | int] = {
 
 
 def test_a_handshake_arrives_as_sent() -> None:
-    hello = records.read_hello(7, records.hello_content(PROPERTIES))
-    assert hello == Hello(node_id=7, **PROPERTIES)  # type: ignore[arg-type]
+    failure = ClientFailure("b", "retain", "law", "no data")
+    other = {**PROPERTIES, "client_id": "c", "role": "retain"}
+    content = records.hellos_content([PROPERTIES, failure, other])
+    assert records.read_hellos(7, content) == [
+        Hello(node_id=7, **PROPERTIES),  # type: ignore[arg-type]
+        failure,
+        Hello(node_id=7, **other),  # type: ignore[arg-type]
+    ]
+
+
+def test_a_handshake_without_a_client_says_what_it_holds_instead() -> None:
+    with pytest.raises(SummaryError, match=r"node 7: no client in \['limit'\]"):
+        records.read_hellos(7, records.query_content(1.0))
 
 
 @pytest.mark.parametrize("name", sorted(PROPERTIES))
 def test_an_incomplete_handshake_names_the_field(name: str) -> None:
     partial = {key: value for key, value in PROPERTIES.items() if key != name}
     with pytest.raises(SummaryError, match=f"node 7: field '{name}' is None"):
-        records.read_hello(7, records.hello_content(partial))
+        records.read_hellos(7, records.hellos_content([partial]))
 
 
 def test_a_task_arrives_with_its_limit() -> None:
-    content = records.task_content('{"seed": 1}', 30)
+    content = records.task_content("a", '{"seed": 1}', 30)
     assert records.read_task(content) == '{"seed": 1}'
+    assert records.read_client_id(content) == "a"
+    with pytest.raises(SummaryError, match="no client_id"):
+        records.read_client_id(records.query_content(1.0))
     assert records.read_limit(content) == 30.0
     with pytest.raises(SummaryError, match="no instructions"):
         records.read_task(records.query_content(1.0))
@@ -68,8 +82,8 @@ def test_an_array_that_does_not_decode_is_named() -> None:
 
 
 def test_a_reply_of_another_kind_is_refused() -> None:
-    with pytest.raises(SummaryError, match=r"holds \['hello'\]"):
-        records.read_summary(records.hello_content(PROPERTIES))
+    with pytest.raises(SummaryError, match=r"holds \['hello.0'\]"):
+        records.read_summary(records.hellos_content([PROPERTIES]))
 
 
 def test_a_failure_arrives_with_its_name() -> None:
