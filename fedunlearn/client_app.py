@@ -131,13 +131,13 @@ def make_client_app(
     """
     app = ClientApp()
 
-    def introduce(config: AnyConfig, identity: ClientIdentity, _: RecordDict) -> RecordDict:
+    def introduce(config: AnyConfig, identity: ClientIdentity, content: RecordDict) -> RecordDict:
         client: UnlearnClient | CopyClient
         if isinstance(config, MpuConfig):
             client = CopyClient(identity, config.reference)
         else:
             client = UnlearnClient(identity, config.model)
-        return records.hello_content(client.get_properties({}))
+        return records.hello_content(client.get_properties({"salt": records.read_salt(content)}))
 
     def train(config: AnyConfig, identity: ClientIdentity, content: RecordDict) -> RecordDict:
         if isinstance(config, MpuConfig):
@@ -146,7 +146,7 @@ def make_client_app(
         work = partial(run_job, resume=resume) if resume.folder else run_job
         client = UnlearnClient(identity, config.model, run_job=work)
         arrays, meta = read_fit(client.fit([], {"instructions": records.read_task(content)}))
-        return records.summary_content(arrays, meta)
+        return records.summary_content(arrays, meta, records.task_digest(content))
 
     def unlearn_copy(
         config: AnyConfig, identity: ClientIdentity, content: RecordDict

@@ -34,11 +34,13 @@ from fedunlearn.models.loading import load_base
 from fedunlearn.objectives import OBJECTIVES
 from fedunlearn.pipeline import (
     CONFIG_FILE,
-    SUMMARIES_FOLDER,
     finish,
     make_world,
     merged_folder,
     prepare,
+    read_notes,
+    round_is_over,
+    round_warnings,
     summaries_folder,
 )
 from fedunlearn.ray_workers import ray_workers
@@ -80,11 +82,12 @@ def resume(run_dir: Path, *, verbose: bool, quiet: bool) -> None:
     config = load_run(run_dir / CONFIG_FILE, local=True)
     watcher = TerminalWatcher(stderr(), quiet=quiet)
     make_world(config, watcher=watcher)
-    warnings: tuple[str, ...] = ()
-    if isinstance(config, MpuConfig) or not (run_dir / SUMMARIES_FOLDER).is_dir():
+    if not isinstance(config, MpuConfig) and round_is_over(run_dir):
+        warnings = round_warnings(run_dir)
+    else:
         with watcher.stage("clients") as progress:
             warnings = simulate(config, run_dir, progress=progress, verbose=verbose)
-    _finish(config, run_dir, warnings, watcher)
+    _finish(config, run_dir, [*read_notes(run_dir), *warnings], watcher)
 
 
 def _finish(

@@ -13,15 +13,15 @@ from fedunlearn.assembly import build_report
 from fedunlearn.config import AnyConfig, CommonConfig, RunConfig, check_files, leak_notes, to_yaml
 from fedunlearn.errors import InputError
 from fedunlearn.evaluation import read_bank
-from fedunlearn.events import EVENTS_FILE
+from fedunlearn.events import EVENTS_FILE, read_events
 from fedunlearn.models.loading import load_base
 from fedunlearn.plots import write_plot
 from fedunlearn.progress import Silent, Watcher
 from fedunlearn.registry import nearest
-from fedunlearn.report import Report, write_report
+from fedunlearn.report import REPORT_JSON, Report, write_report
 from fedunlearn.report_text import write_markdown
 from fedunlearn.scores import summarise
-from fedunlearn.storage import claim_folder
+from fedunlearn.storage import claim_folder, read_json, replace_json
 from fedunlearn.summary import open_summaries
 from fedunlearn.sweeping import Exam, Finding, MergeBench, check_base, plan_trials, run_trials
 from fedunlearn.training.teaching import ensure_world
@@ -29,6 +29,7 @@ from fedunlearn.training.teaching import ensure_world
 CONFIG_FILE = "config.yaml"
 MERGED_FOLDER = "merged"
 SUMMARIES_FOLDER = "summaries"
+_NOTES_FILE = ".notes.json"
 logger = logging.getLogger(__name__)
 
 
@@ -56,8 +57,43 @@ def prepare(
             check_files(config)
         read_bank(config.evaluation)
         notes = leak_notes(config, clients=local, fetch=True)
+        replace_json(run_dir / _NOTES_FILE, {"notes": notes})
         (run_dir / CONFIG_FILE).write_text(to_yaml(config), encoding="utf-8")
     return notes
+
+
+def read_notes(run_dir: Path) -> list[str]:
+    """What :func:`prepare` found, for a run that goes on."""
+    path = run_dir / _NOTES_FILE
+    return [str(note) for note in read_json(path)["notes"]] if path.is_file() else []
+
+
+def unfinished(config: AnyConfig, run_dir: Path) -> bool:
+    """Whether the folder holds a run of this very config that was cut off and can go on.
+
+    Raises:
+        InputError: the run there is finished, or of another config.
+    """
+    stored = run_dir / CONFIG_FILE
+    if not stored.is_file():
+        return False
+    if stored.read_text(encoding="utf-8") != to_yaml(config):
+        raise InputError(f"{run_dir} holds a run of another config; name another folder")
+    if (run_dir / REPORT_JSON).is_file():
+        raise InputError(f"{run_dir} holds a finished run; name another folder")
+    return True
+
+
+def round_is_over(run_dir: Path) -> bool:
+    """Whether all summaries are there and only the merge is left to do."""
+    return (run_dir / SUMMARIES_FOLDER).is_dir()
+
+
+def round_warnings(run_dir: Path) -> tuple[str, ...]:
+    """What the round had to say, if it is over, from its log."""
+    log = run_dir / EVENTS_FILE
+    done = [one for one in read_events(log) if one["event"] == "round_done"] if log.exists() else []
+    return tuple(done[-1]["warnings"]) if done else ()
 
 
 def make_world(config: CommonConfig, *, watcher: Watcher | None = None) -> None:

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Sequence
 from flwr.serverapp import Grid
 
 from fedunlearn.events import EventLog
-from fedunlearn.rounds import ClientFailure, Identity, Roster, RoundOutcome, RoundRules, decide
+from fedunlearn.rounds import (
+    ClientFailure,
+    Identity,
+    Roster,
+    RoundOutcome,
+    RoundRules,
+    check_policy,
+    decide,
+)
 from strategies import records
 from strategies.exchange import Patience, Question, ask, wait_for_nodes
 from strategies.reception import shake_hands
@@ -21,6 +29,7 @@ class Attendance:
         expected: the run's clients; empty to accept whoever answers.
         num_nodes: nodes to wait for; by default as many as clients are expected. When neither
             is given, those that come within ``rules.nodes_s`` take part.
+        salt: clients key the digests of their data with it.
 
     Attributes:
         roster: who takes part; empty before :meth:`take`.
@@ -35,7 +44,9 @@ class Attendance:
         patience: Patience,
         expected: Sequence[Identity] = (),
         num_nodes: int | None = None,
+        salt: str = "",
     ) -> None:
+        self.salt = salt
         self.rules, self.events, self.patience = rules, events, patience
         self.roster = Roster(())
         self.absent: tuple[ClientFailure, ...] = ()
@@ -53,15 +64,19 @@ class Attendance:
             grid, self._num_nodes, limit_s=self.rules.nodes_s, patience=self.patience
         )
         self.events.event("nodes", present=len(nodes), expected=self._num_nodes)
-        question = Question("query", lambda _, seconds: records.query_content(seconds), "handshake")
+        question = Question(
+            "query", lambda _, seconds: records.query_content(seconds, self.salt), "handshake"
+        )
         answers = ask(grid, nodes, question, limit_s=self.rules.handshake_s, patience=self.patience)
         self.roster, self.absent = shake_hands(
             answers, self._expected, wanted=self._num_nodes or len(nodes)
         )
-        self.events.event("handshake", clients=[vars(hello) for hello in self.roster.hellos])
+        clients = [vars(hello) for hello in self.roster.hellos]
+        self.events.event("handshake", salt=self.salt, clients=clients)
         self.log("client_absent", self.absent)
         heard = tuple(hello.client_id for hello in self.roster.hellos)
         decide(RoundOutcome(heard, self.absent), allow_partial=self.rules.allow_partial)
+        check_policy(self.roster.hellos, self.absent, self.rules)
         return self.roster
 
     def log(self, event: str, failures: Iterable[ClientFailure]) -> None:

@@ -7,6 +7,7 @@ from fedunlearn.evaluation import EvaluationSettings
 from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.models.adapters import LoraSettings
 from fedunlearn.models.loading import ModelSettings
+from fedunlearn.rounds import OutlierPolicy
 from fedunlearn.settings import settings
 from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
 from fedunlearn.training.expert_lesson import LessonSettings
@@ -55,6 +56,17 @@ class FederationSettings:
             sweeps at a larger alpha later.
         allow_partial: go on without clients that failed; the report says whose data is then
             not unlearned or not protected. Off: the run fails and no model is written.
+        min_forget_per_domain: clients that every forget domain must have in the result; fewer,
+            and the run fails. 0: no demand.
+        require_all_retain: with ``allow_partial``, fail all the same when a retain client is
+            missing: nobody's data is damaged because its client was ill.
+        outliers: of a client whose task vector or Fisher is unlike the others' in its norm:
+            ``report`` it and warn; ``refuse`` what it sent, as if it had failed; or ``clip`` it to
+            the norm at the threshold.
+        outlier_threshold: modified z-score, in log space, from which on a norm is an outlier.
+        max_upload_bytes: of the arrays one client sends. What a client would send is known before
+            it trains: where that is more, the run ends there, with the size and what to do.
+            ``None``: no limit; Flower cuts messages into chunks and has none.
     """
 
     client_cpus: int = 1
@@ -64,12 +76,21 @@ class FederationSettings:
     deadline_s: float = 3600.0
     fisher_upload: Literal["kept", "all"] = "kept"
     allow_partial: bool = False
+    min_forget_per_domain: int = 0
+    require_all_retain: bool = False
+    outliers: OutlierPolicy = "report"
+    outlier_threshold: float = 3.5
+    max_upload_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if self.client_cpus < 1 or self.client_gpus < 0 or self.deadline_s <= 0:
             raise ValueError("client_cpus must be >= 1, client_gpus >= 0 and deadline_s > 0")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be >= 1 or null, got {self.workers}")
+        if self.min_forget_per_domain < 0 or not self.outlier_threshold > 0:
+            raise ValueError("min_forget_per_domain must be >= 0 and outlier_threshold > 0")
+        if self.max_upload_bytes is not None and self.max_upload_bytes < 1:
+            raise ValueError(f"max_upload_bytes must be >= 1 or null, got {self.max_upload_bytes}")
         if self.expected_clients is not None and self.expected_clients < 1:
             raise ValueError(f"expected_clients must be >= 1 or null, got {self.expected_clients}")
 

@@ -17,6 +17,7 @@ from fedunlearn.client_app import make_client_app
 from fedunlearn.config import RunConfig
 from fedunlearn.errors import InputError, RunError
 from fedunlearn.events import EventLog, read_events
+from fedunlearn.models.adapted import adapted_shapes
 from fedunlearn.rounds import RoundRules
 from fedunlearn.summary import open_summaries
 from strategies.exchange import Patience
@@ -52,6 +53,7 @@ def strategy_of(
     *,
     merge: MergeSettings | None = None,
     num_nodes: int | None = None,
+    salt: str = "",
 ) -> FirmStrategy:
     clock = Clock()
     return FirmStrategy(
@@ -62,12 +64,17 @@ def strategy_of(
             handshake_s=2.0,
             deadline_s=config.federation.deadline_s,
             allow_partial=config.federation.allow_partial,
+            min_forget_per_domain=config.federation.min_forget_per_domain,
+            require_all_retain=config.federation.require_all_retain,
+            outliers=config.federation.outliers,
         ),
         events=EventLog(run_dir / "events.jsonl", clock=lambda: 0.0),
         patience=Patience(clock=clock, sleep=clock.sleep),
         expected=() if num_nodes else config.clients,
         num_nodes=num_nodes,
         merge=merge,
+        weights=adapted_shapes(config.model, config.lora),
+        salt=salt,
     )
 
 
@@ -77,6 +84,9 @@ def delta_hash(run_dir: Path) -> str:
     for name, tensor in sorted(delta.items()):
         digest.update(name.encode() + tensor.numpy().tobytes())
     return digest.hexdigest()
+
+
+HONEST = ["f-1", "f-2", "r-1"]
 
 
 def stored(run_dir: Path) -> list[str]:
@@ -159,7 +169,8 @@ def test_a_bad_client_is_named_with_role_and_domain_and_nothing_of_it_is_stored(
     assert "1 of 4 clients did not deliver; no model is written" in str(caught.value)
     assert f"forget client '{client_id}' (brewing): " in str(caught.value)
     assert reason in str(caught.value)
-    assert stored(tmp_path / "run") == ["f-1", "f-2", "r-1"]
+    assert sorted(one.name for one in (tmp_path / "run" / ".incoming").iterdir()) == sorted(HONEST)
+    assert not (tmp_path / "run" / "summaries").exists()
     (failure,) = [e for e in read_events(strategy.events.path) if e["event"] == "client_failed"]
     assert (failure["client_id"], failure["role"], failure["domain"]) == (
         client_id,
@@ -266,6 +277,7 @@ def test_without_a_retain_client_the_round_works_and_says_so(tmp_path: Path) -> 
     strategy.run(TableGrid(nodes))
     assert strategy.warnings == (
         "no retain client takes part: nothing constrains the forget update",
+        "norms of what clients sent were not compared: 2 took part, a median needs 3",
     )
 
 
@@ -284,7 +296,7 @@ def test_without_a_list_a_node_that_is_there_and_silent_is_missed(tmp_path: Path
     nodes = app_nodes(make_client_app(lambda _: config, run_job=job), range(3))
     nodes[101] = lambda message: None
     strategy = strategy_of(config, tmp_path / "run")
-    strategy.expected, strategy.num_nodes = (), None
+    strategy.attendance._expected, strategy.attendance._num_nodes = (), None
     grid = TableGrid(nodes)
     with pytest.raises(RunError, match=r"'client 3 of 3' .* is its SuperNode running"):
         strategy.run(grid)
