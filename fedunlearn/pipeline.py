@@ -5,18 +5,21 @@ fills ``summaries/``; ``finish`` merges, evaluates, sweeps and reports.
 """
 
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedunlearn.aggregation import write_merge
 from fedunlearn.assembly import build_report
 from fedunlearn.config import AnyConfig, CommonConfig, RunConfig, check_files, leak_notes, to_yaml
-from fedunlearn.errors import InputError
+from fedunlearn.errors import InputError, RunError
 from fedunlearn.evaluation import read_bank
 from fedunlearn.events import EVENTS_FILE, read_events
-from fedunlearn.models.loading import load_base
+from fedunlearn.models.loading import fingerprint, load_base
+from fedunlearn.models.patching import applied
 from fedunlearn.plots import write_plot
 from fedunlearn.progress import Silent, Watcher
+from fedunlearn.receipts import RunRecord, Standing, ceilings, issue, standing
 from fedunlearn.registry import nearest
 from fedunlearn.report import REPORT_JSON, Report, write_report
 from fedunlearn.report_text import write_markdown
@@ -150,9 +153,18 @@ def finish(
     bank = read_bank(config.evaluation)
     base = load_base(config.model)
     check_base(summaries, base.start_sha256)
-    bench = MergeBench(summaries)
+    before = standing_of(config)
+    check_start(before, base.sha256)
+    limits, spent = ceilings(
+        config.cumulative.budget,
+        before.damage if before else {},
+        [one.meta.client_id for one in summaries if one.meta.role == "retain"],
+        refuse=config.cumulative.when_spent == "refuse",
+    )
+    bench = MergeBench(summaries, limits)
     trials = plan_trials(config.merges, config.swept)
     findings: list[Finding] = []
+    results: dict[str, str] = {}
     with watcher.stage("merging and evaluating") as progress:
         rounds = 1 + len(trials)
         exam = Exam(base, bank, config.evaluation, progress=progress, rounds=rounds)
@@ -161,16 +173,54 @@ def finish(
             findings.append(finding)
             if finding.trial.configured:
                 write_merge(result, run_dir / MERGED_FOLDER / finding.trial.merge)
+                with applied(base.model, result.delta):
+                    results[finding.trial.merge] = fingerprint(base.model)
     report = build_report(
         config,
         summaries,
         findings,
         base=base_scores,
         events=run_dir / EVENTS_FILE,
-        warnings=warnings,
+        warnings=[*warnings, *spent],
     )
     _write(report, run_dir)
+    record = RunRecord(
+        facts=report.run,
+        requests=config.requests,
+        fates=report.fates,
+        results=results,
+        scores={"base": report.base, **report.scores},
+        damage={name: row.largest_damage for name, row in report.merges.items()},
+        previous=before,
+        key=config.receipt_key,
+    )
+    issue(run_dir, record, now=time.time())
     return report
+
+
+def standing_of(config: CommonConfig) -> Standing | None:
+    """Where the sequence of requests stands that the run goes on with, if it does.
+
+    Raises:
+        InputError: the receipt before cannot be read or has no such result.
+        RunError: it does not hold.
+    """
+    chosen = config.previous
+    return standing(Path(chosen.receipt), chosen.result) if chosen else None
+
+
+def check_start(before: Standing | None, sha256: str) -> None:
+    """Refuse to call a run the next one of a sequence that starts from something else.
+
+    Raises:
+        RunError: the model is not the result before.
+    """
+    if before is not None and before.model_sha256 != sha256:
+        raise RunError(
+            f"the model has hash {sha256[:12]}, but {before.previous.result!r} of "
+            f"{before.previous.path} ended with {before.model_sha256[:12]}; start with "
+            "'fedunlearn run --from'"
+        )
 
 
 def _write(report: Report, run_dir: Path) -> None:

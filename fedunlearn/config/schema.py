@@ -96,6 +96,39 @@ class FederationSettings:
 
 
 @settings
+class PreviousSettings:
+    """The finished run whose result this one starts from; ``fedunlearn run --from`` sets it.
+
+    Attributes:
+        receipt: its ``receipt.json``.
+        result: name of the merge, or arm, that is gone on with.
+    """
+
+    receipt: str
+    result: str
+
+
+@settings
+class CumulativeSettings:
+    """How much damage a retain client may take over a whole sequence of requests.
+
+    Attributes:
+        budget: largest Fisher damage a tensor (eq. 6), summed over the requests, for every retain
+            client; ``None``: no such limit. What earlier requests took is subtracted, and merges
+            that have a budget get no more than what is left.
+        when_spent: what to do once nothing is left: ``refuse`` the merges that have a budget, or
+            ``warn`` and keep to the budget of this request alone.
+    """
+
+    budget: float | None = None
+    when_spent: Literal["refuse", "warn"] = "refuse"
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and not self.budget > 0:
+            raise ValueError(f"budget must be > 0 or null, got {self.budget}")
+
+
+@settings
 class CommonConfig:
     """What a run depends on, whichever way it unlearns.
 
@@ -112,6 +145,10 @@ class CommonConfig:
         leaks: what to do when clients and evaluation sets share records that they should not:
             ``warn`` in the report, refuse the run with an ``error``, or ``allow`` it.
         federation: how the clients are run.
+        requests: ids of the erasure requests that the run answers; written into its receipt.
+        receipt_key: file of the server's Ed25519 key, which signs the receipt; ``None``: it is
+            sealed with a hash only. See docs/RECEIPTS.md.
+        previous: the run that this one goes on from; ``None``: the first of its kind.
         resume: what clients keep on their disks, to go on after they were killed.
     """
 
@@ -124,6 +161,9 @@ class CommonConfig:
     evaluation: EvaluationSettings
     leaks: Literal["warn", "error", "allow"] = "warn"
     federation: FederationSettings = FederationSettings()
+    requests: tuple[str, ...] = ()
+    receipt_key: str | None = None
+    previous: PreviousSettings | None = None
 
 
 @settings
@@ -138,6 +178,7 @@ class RunConfig(CommonConfig):
         fisher: the Fisher estimate of all clients.
         merges: name to merge; each is written below ``merged/<name>``, evaluated and reported.
         sweep: the gamma sweep.
+        cumulative: damage over a sequence of requests.
     """
 
     method: Literal["firm"] = "firm"
@@ -148,6 +189,7 @@ class RunConfig(CommonConfig):
     merges: dict[str, MergeSettings]
     sweep: SweepSettings = SweepSettings()
     resume: ResumeSettings = ResumeSettings()
+    cumulative: CumulativeSettings = CumulativeSettings()
 
     def instructions(self, *, server_round: int = 1) -> ClientInstructions:
         """Return what the server tells every client."""
