@@ -14,7 +14,7 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 
-from fedunlearn.data.reading import read_training_records
+from fedunlearn.data.reading import read_training_records, salted_digest
 from fedunlearn.errors import RunError
 from fedunlearn.instructions import decode_instructions
 from fedunlearn.models.loading import LoadedModel, ModelSettings, fingerprint, load_base
@@ -70,17 +70,21 @@ class UnlearnClient(NumPyClient):
     def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
         """Say who this is: the fields of :class:`fedunlearn.rounds.Hello`, less the node.
 
+        Args:
+            config: ``salt``, with which the digest of the data is keyed.
+
         Raises:
             DataError: the client's data is missing, restricted or malformed.
             InputError: the base model cannot be loaded.
         """
-        count = len(read_training_records(self.identity.data))
+        records = read_training_records(self.identity.data)
         base = shared_base(self._model)
         return {
             "client_id": self.identity.id,
             "role": self.identity.role,
             "domain": self.identity.domain,
-            "num_examples": count,
+            "num_examples": len(records),
+            "data_digest": salted_digest(records, str(config.get("salt", ""))),
             "base_model": base.label,
             "base_model_sha256": base.start_sha256,
         }

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedunlearn.copies import digest
 from fedunlearn.copies.update import CopyUpdate
 from fedunlearn.copies.wire import decode_tensors, update_to_wire
-from fedunlearn.data.reading import read_training_records
+from fedunlearn.data.reading import read_training_records, salted_digest
 from fedunlearn.errors import RunError
 from fedunlearn.instructions import decode_copy_instructions
 from fedunlearn.models.architecture import Architecture, load_architecture
@@ -59,17 +59,21 @@ class CopyClient(NumPyClient):
     def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
         """Say who this is: the fields of :class:`fedunlearn.rounds.Hello`, less the node.
 
+        Args:
+            config: ``salt``, with which the digest of the data is keyed.
+
         Raises:
             DataError: the client's data is missing, restricted or malformed.
             InputError: the public model cannot be found.
         """
-        count = len(read_training_records(self.identity.data))
+        records = read_training_records(self.identity.data)
         architecture = shared_architecture(self._reference)
         return {
             "client_id": self.identity.id,
             "role": self.identity.role,
             "domain": self.identity.domain,
-            "num_examples": count,
+            "num_examples": len(records),
+            "data_digest": salted_digest(records, str(config.get("salt", ""))),
             "base_model": self._reference.path,
             "base_model_sha256": architecture.sha256,
         }

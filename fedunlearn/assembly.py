@@ -11,7 +11,9 @@ from fedunlearn.absence import absentees
 from fedunlearn.aggregation import MergeReport
 from fedunlearn.config.schema import RunConfig
 from fedunlearn.events import read_events
+from fedunlearn.fates import fates
 from fedunlearn.matching import compare_all
+from fedunlearn.outliers import read_outliers
 from fedunlearn.report import (
     FORMAT_VERSION,
     LIMITS,
@@ -63,19 +65,24 @@ def build_report(
         *(text for text in warnings if not any(m.consequence in text for m in missing)),
         *(text for finding in configured.values() for text in finding.report.warnings),
     ]
+    sent = _bytes_sent(log)
+    clients = tuple(_client(summary, sent) for summary in summaries)
+    merges = {name: merge_row(finding.report) for name, finding in configured.items()}
     return Report(
         format_version=FORMAT_VERSION,
         run=_run_facts(config, summaries, log),
-        clients=tuple(_client(summary) for summary in summaries),
+        clients=clients,
         missing=missing,
         warnings=tuple(dict.fromkeys(said)),
         metric=metric,
         base=dict(base),
-        merges={name: merge_row(finding.report) for name, finding in configured.items()},
+        merges=merges,
         scores={name: finding.sets for name, finding in configured.items()},
         sweep=tuple(_sweep_point(f) for f in findings if f.trial.merge in config.swept),
         comparisons=tuple(compare_all(settings, references)),
         limits=(*LIMITS, *_ranking_limits(base, configured), *_sample_limits(base)),
+        fates=fates(clients, missing, merges),
+        outliers=read_outliers(log),
     )
 
 
@@ -104,7 +111,16 @@ def stack_versions() -> dict[str, str]:
     return found
 
 
-def _client(summary: ClientSummary) -> ClientReport:
+def _bytes_sent(log: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Client id to the bytes it was sent, over all attempts."""
+    sent: dict[str, int] = {}
+    for event in log:
+        if event["event"] == "asked":
+            sent[event["client_id"]] = sent.get(event["client_id"], 0) + event["bytes"]
+    return sent
+
+
+def _client(summary: ClientSummary, sent: Mapping[str, int]) -> ClientReport:
     meta = summary.meta
     return ClientReport(
         client_id=meta.client_id,
@@ -115,6 +131,7 @@ def _client(summary: ClientSummary) -> ClientReport:
         bytes_uploaded=wire_bytes(summary),
         training=dict(meta.training),
         fisher=dict(meta.fisher),
+        bytes_downloaded=sent.get(meta.client_id, 0),
     )
 
 

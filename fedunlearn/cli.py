@@ -107,12 +107,18 @@ def run(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Let Flower and Ray log.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="RUN[:RESULT]", help="Start from a finished run's merge or arm."
+        ),
+    ] = None,
 ) -> None:
     """Unlearn with simulated clients: train, merge, evaluate, report."""
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr)
     from fedunlearn import commands
 
-    commands.run(given or (), out, verbose=verbose, quiet=quiet)
+    commands.run(given or (), out, verbose=verbose, quiet=quiet, start=start)
 
 
 @app.command()
@@ -126,6 +132,22 @@ def resume(
     from fedunlearn import commands
 
     commands.resume(run_dir, verbose=verbose, quiet=quiet)
+
+
+@app.command()
+def verify(
+    receipt: Annotated[Path, typer.Argument(help="A receipt.json, or the run's folder.")],
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="Of the server that signed.")
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run", help="Where the files are; by default beside it.")
+    ] = None,
+) -> None:
+    """Check a run's receipt: its seal, the files it names, and the receipt before it."""
+    from fedunlearn import commands
+
+    commands.verify(receipt, public_key=public_key, run_dir=run_dir)
 
 
 @app.command()

@@ -69,7 +69,7 @@ def make_client_app(
         work = partial(run_job, resume=resume) if resume.folder else run_job
         client = UnlearnClient(identity, config.model, run_job=work)
         arrays, meta = read_fit(client.fit([], {"instructions": records.read_task(content)}))
-        return records.summary_content(arrays, meta)
+        return records.summary_content(arrays, meta, records.task_digest(content))
 
     def unlearn_copy(
         config: AnyConfig, identity: ClientIdentity, content: RecordDict
@@ -110,20 +110,23 @@ def make_client_app(
 
 
 def introduce_all(
-    config: AnyConfig, clients: Sequence[ClientIdentity], _: RecordDict
+    config: AnyConfig, clients: Sequence[ClientIdentity], content: RecordDict
 ) -> RecordDict:
     """Say of each of the node's clients who it is, or why it cannot take part."""
-    return records.hellos_content([_introduce(config, identity) for identity in clients])
+    salt = records.read_salt(content)
+    return records.hellos_content([_introduce(config, one, salt) for one in clients])
 
 
-def _introduce(config: AnyConfig, identity: ClientIdentity) -> dict[str, Scalar] | ClientFailure:
+def _introduce(
+    config: AnyConfig, identity: ClientIdentity, salt: str
+) -> dict[str, Scalar] | ClientFailure:
     try:
         client: UnlearnClient | CopyClient
         if isinstance(config, MpuConfig):
             client = CopyClient(identity, config.reference)
         else:
             client = UnlearnClient(identity, config.model)
-        return client.get_properties({})
+        return client.get_properties({"salt": salt})
     except Exception as fault:  # reported to the server, as the node's other clients are
         return _failure(_named(identity), fault)
 

@@ -30,18 +30,23 @@ from fedunlearn.export import ExportReport, export_adapter, export_model
 from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.metrics import METRICS
 from fedunlearn.models.expert import Expert, load_expert
-from fedunlearn.models.loading import load_base
+from fedunlearn.models.loading import ModelSettings, load_base
 from fedunlearn.objectives import OBJECTIVES
 from fedunlearn.pipeline import (
     CONFIG_FILE,
-    SUMMARIES_FOLDER,
+    check_start,
     finish,
     make_world,
     merged_folder,
     prepare,
+    read_notes,
+    round_is_over,
+    round_warnings,
     summaries_folder,
 )
 from fedunlearn.ray_workers import ray_workers
+from fedunlearn.receipts import RECEIPT_FILE, read_receipt, standing
+from fedunlearn.receipts import verify as check_receipt
 from fedunlearn.registry import Registry
 from fedunlearn.simulation import simulate
 from fedunlearn.summary import open_summaries
@@ -60,15 +65,53 @@ _REGISTRIES: dict[str, Registry[Any]] = {
 }
 
 
-def run(given: Sequence[str], out: Path | None, *, verbose: bool, quiet: bool) -> None:
-    """Do a whole run with simulated clients, and show the result."""
-    config = load_run(*_split(given), local=True)
+def run(
+    given: Sequence[str], out: Path | None, *, verbose: bool, quiet: bool, start: str | None = None
+) -> None:
+    """Do a whole run with simulated clients, and show the result.
+
+    Args:
+        given: a config and overrides.
+        out: the run's folder.
+        verbose: let Flower and Ray log.
+        quiet: no progress bars.
+        start: ``RUN`` or ``RUN:result``, a finished run to go on from.
+    """
+    source, overrides = _split(given)
+    config = load_run(source, [*overrides, *(_starting(start) if start else ())], local=True)
     run_dir = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.name}"
     watcher = TerminalWatcher(stderr(), quiet=quiet)
     notes = prepare(config, run_dir, watcher=watcher, local=True)
     with watcher.stage("clients") as progress:
         warnings = [*notes, *simulate(config, run_dir, progress=progress, verbose=verbose)]
     _finish(config, run_dir, warnings, watcher)
+
+
+def _starting(start: str) -> list[str]:
+    """Export the result of a finished run as the next one's base; say so as overrides."""
+    name, _, result = start.partition(":")
+    run_dir = Path(name).absolute()
+    receipt = run_dir / RECEIPT_FILE
+    known = list(read_receipt(receipt)[0].results)
+    chosen = result or known[0]
+    before = standing(receipt, chosen)
+    folder = run_dir / "next" / chosen
+    if not (folder / "export.json").is_file():
+        export(run_dir, folder, chosen, form="model", rank=None)
+    check_start(before, load_base(ModelSettings(path=str(folder))).sha256)
+    return [
+        f"model.path={folder}",
+        "model.expert=null",
+        "model.expert_revision=null",
+        f"previous={{receipt: {receipt}, result: {chosen}}}",
+    ]
+
+
+def verify(receipt: Path, *, public_key: Path | None, run_dir: Path | None) -> None:
+    """Check a receipt, and say what was found to hold."""
+    path = receipt / RECEIPT_FILE if receipt.is_dir() else receipt
+    for line in check_receipt(path, public_key=public_key, run_dir=run_dir):
+        stdout().print(line, markup=False, soft_wrap=True)
 
 
 def resume(run_dir: Path, *, verbose: bool, quiet: bool) -> None:
@@ -80,11 +123,12 @@ def resume(run_dir: Path, *, verbose: bool, quiet: bool) -> None:
     config = load_run(run_dir / CONFIG_FILE, local=True)
     watcher = TerminalWatcher(stderr(), quiet=quiet)
     make_world(config, watcher=watcher)
-    warnings: tuple[str, ...] = ()
-    if isinstance(config, MpuConfig) or not (run_dir / SUMMARIES_FOLDER).is_dir():
+    if not isinstance(config, MpuConfig) and round_is_over(run_dir):
+        warnings = round_warnings(run_dir)
+    else:
         with watcher.stage("clients") as progress:
             warnings = simulate(config, run_dir, progress=progress, verbose=verbose)
-    _finish(config, run_dir, warnings, watcher)
+    _finish(config, run_dir, [*read_notes(run_dir), *warnings], watcher)
 
 
 def _finish(

@@ -27,3 +27,9 @@ def shown(value: object) -> str:
     """Quote a value somebody else sent, briefly."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def printable(text: object, *, longest: int = 64, lines: bool = False) -> str:
+    """Words somebody else sent, cut and safe for a terminal and a log; ``lines`` may break."""
+    cut = str(text)[:longest]
+    return "".join(c if c.isprintable() or (lines and c == "\n") else "?" for c in cut)

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from fedunlearn.matching import Comparison
+from fedunlearn.outliers import Outlier
 from fedunlearn.scores import Metric, SetReport
 from fedunlearn.storage import read_typed, replace_json
 
@@ -58,6 +59,7 @@ class ClientReport:
         objective: what it optimised.
         num_examples: records it trained on.
         bytes_uploaded: of the arrays it sent, LoRA factors and Fisher, without headers.
+        bytes_downloaded: of what it was sent: questions and instructions.
         training: what its summary says of the training, seconds and peak memory included.
         fisher: likewise of the Fisher estimate.
     """
@@ -70,6 +72,7 @@ class ClientReport:
     bytes_uploaded: int
     training: dict[str, object]
     fisher: dict[str, object] = field(default_factory=dict)
+    bytes_downloaded: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,23 @@ class MissingClient:
     domain: str
     reason: str
     consequence: str
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a client's data.
+
+    Attributes:
+        client_id, role, domain: whose.
+        fate: ``unlearned``, ``not unlearned``, ``protected`` or ``not protected``.
+        detail: by what, or why not.
+    """
+
+    client_id: str
+    role: str
+    domain: str
+    fate: str
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -141,6 +161,8 @@ class Report:
         sweep: by merge, then gamma; includes the configured gamma.
         comparisons: matched forgetting; see :mod:`fedunlearn.matching`.
         limits: what the numbers cannot show.
+        fates: whose data is unlearned and whose is protected, by client.
+        outliers: norms of what clients sent that are unlike the others'.
     """
 
     format_version: int
@@ -155,6 +177,8 @@ class Report:
     sweep: tuple[SweepPoint, ...]
     comparisons: tuple[Comparison, ...]
     limits: tuple[str, ...]
+    fates: tuple[Fate, ...] = ()
+    outliers: tuple[Outlier, ...] = ()
 
 
 _ADAPTER = TypeAdapter(Report)

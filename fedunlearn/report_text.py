@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from fedunlearn.fates import fate_lines
 from fedunlearn.matching import CLOSE
 from fedunlearn.report import REPORT_MARKDOWN, Report
 from fedunlearn.scores import METRIC_NAMES
@@ -45,6 +46,8 @@ def to_markdown(report: Report, *, plot: str | None = None) -> str:
         as_markdown(merges_table(report)),
         "## Clients",
         as_markdown(clients_table(report)),
+        *bullets("Norms unlike those of the others", list(map(str, report.outliers))),
+        *bullets("Whose data is unlearned and whose is protected", [*fate_lines(report.fates)]),
         *bullets("What these numbers cannot show", report.limits),
     ]
     return "\n\n".join(sections) + "\n"

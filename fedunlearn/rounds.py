@@ -14,11 +14,12 @@ an :class:`Addressee` is a client at a node.
 from collections import Counter, defaultdict
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from fedunlearn.errors import RunError
 from fedunlearn.roles import ROLES
 
+OutlierPolicy = Literal["report", "refuse", "clip"]
 UNKNOWN_ROLE = "unknown role"
 UNKNOWN_DOMAIN = "unknown domain"
 NOT_THERE = "no node answered the handshake for it in time; is its SuperNode running?"
@@ -49,12 +50,23 @@ class RoundRules:
         handshake_s: seconds until every node has said who it is.
         deadline_s: seconds until every client has delivered.
         allow_partial: go on without those that did not.
+        min_forget_per_domain: clients that every forget domain must have in the result.
+        require_all_retain: every retain client must be in the result, also of a partial round.
+        outliers: what becomes of a client whose norms are unlike the others', see
+            :mod:`fedunlearn.outliers`.
+        outlier_threshold: of the modified z-score.
+        max_upload_bytes: that a client may send; ``None``: as many as it takes.
     """
 
     nodes_s: float
     handshake_s: float
     deadline_s: float
     allow_partial: bool = False
+    min_forget_per_domain: int = 0
+    require_all_retain: bool = False
+    outliers: OutlierPolicy = "report"
+    outlier_threshold: float = 3.5
+    max_upload_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,8 @@ class Hello:
         num_examples: questions in the client's data file.
         base_model: name of the base model the node loaded, with its expert where it has one.
         base_model_sha256: hash of both.
+        data_digest: of the client's records, keyed with the run's salt: the same data has another
+            digest in every run.
     """
 
     node_id: int
@@ -89,6 +103,7 @@ class Hello:
     num_examples: int
     base_model: str
     base_model_sha256: str
+    data_digest: str = ""
 
     @property
     def addressee(self) -> Addressee:
@@ -307,6 +322,35 @@ def decide(outcome: RoundOutcome, *, allow_partial: bool) -> tuple[str, ...]:
             _refusal(head, absentees) + "\nset federation.allow_partial=true to go on without them"
         )
     return (*(f"{failure}; {failure.consequence}" for failure in absentees), *outcome.notes)
+
+
+def check_policy(
+    delivered: Iterable[Hello], absentees: Iterable[ClientFailure], rules: RoundRules
+) -> None:
+    """Stop a round that goes on without some clients, if too few are left of one kind.
+
+    Args:
+        delivered: whose part is, or may still come to be, in the result.
+        absentees: whose part is not.
+        rules: of the run.
+
+    Raises:
+        RunError: a forget domain has fewer clients than ``min_forget_per_domain``, or
+            ``require_all_retain`` is set and a retain client is absent. All faults are listed.
+    """
+    gone = tuple(absentees)
+    domains = Counter({failure.domain: 0 for failure in gone if failure.role == "forget"})
+    domains.update(hello.domain for hello in delivered if hello.role == "forget")
+    faults = [
+        f"forget domain {domain!r} has {count} clients, federation.min_forget_per_domain is "
+        f"{rules.min_forget_per_domain}"
+        for domain, count in sorted(domains.items())
+        if count < rules.min_forget_per_domain
+    ]
+    if rules.require_all_retain:
+        faults += [f"{one}; federation.require_all_retain" for one in gone if one.role == "retain"]
+    if faults:
+        raise RunError("\n  ".join(["the run's policy is not met; no model is written", *faults]))
 
 
 def odd_layouts(digests: Mapping[str, str]) -> tuple[str, ...]:

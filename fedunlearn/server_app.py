@@ -5,6 +5,7 @@ does the round and hands over to the pipeline, which merges, evaluates and repor
 """
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,7 +21,15 @@ from fedunlearn.copies.update import CopyTicket
 from fedunlearn.errors import FedUnlearnError
 from fedunlearn.events import EVENTS_FILE, EventLog, Listener
 from fedunlearn.instructions import encode_copy_instructions
-from fedunlearn.pipeline import finish, prepare
+from fedunlearn.models.adapted import adapted_shapes
+from fedunlearn.pipeline import (
+    finish,
+    prepare,
+    read_notes,
+    round_is_over,
+    round_warnings,
+    unfinished,
+)
 from fedunlearn.rounds import RoundRules
 from fedunlearn.run_keys import config_of, folder_of
 from strategies.attendance import Attendance
@@ -87,6 +96,11 @@ def _rules(federation: FederationSettings) -> RoundRules:
         handshake_s=HANDSHAKE_S,
         deadline_s=federation.deadline_s,
         allow_partial=federation.allow_partial,
+        min_forget_per_domain=federation.min_forget_per_domain,
+        require_all_retain=federation.require_all_retain,
+        outliers=federation.outliers,
+        outlier_threshold=federation.outlier_threshold,
+        max_upload_bytes=federation.max_upload_bytes,
     )
 
 
@@ -102,6 +116,8 @@ def _federate_summaries(
         expected=config.clients,
         num_clients=config.federation.expected_clients,
         num_nodes=config.federation.expected_nodes,
+        weights=adapted_shapes(config.model, config.lora),
+        salt=secrets.token_hex(16),
     )
     strategy.summary()
     strategy.run(grid)
@@ -118,7 +134,9 @@ def _federate_copies(
         expected=config.clients,
         num_clients=config.federation.expected_clients,
         num_nodes=config.federation.expected_nodes,
+        salt=secrets.token_hex(16),
     )
+    doubts: list[str] = []
     bench = Bench(config, run_dir)
     for arm in bench.arms():
         strategy = MpuStrategy(
@@ -126,6 +144,7 @@ def _federate_copies(
             instruct=partial(_copy_instructions, arm.settings, config.seed),
             attendance=attendance,
             spool=run_dir / SPOOL / arm.name,
+            lora=arm.settings.lora,
         )
         strategy.summary()
         start = time.monotonic()
@@ -133,7 +152,9 @@ def _federate_copies(
         seconds = round(time.monotonic() - start, 3)
         outcome = bench.write(arm, seconds=seconds, bytes_uploaded=strategy.largest_update)
         events.event("arm_done", name=outcome.name, seconds=seconds, norm=outcome.norm)
-    return tuple(f"{failure}; {failure.consequence}" for failure in attendance.absent)
+        doubts += strategy.warnings
+    lost = (f"{failure}; {failure.consequence}" for failure in attendance.absent)
+    return (*lost, *doubts)
 
 
 def _copy_instructions(chosen: ArmSettings, seed: int, ticket: CopyTicket) -> str:
@@ -150,6 +171,9 @@ def make_server_app(main: Main) -> ServerApp:
 def main(grid: Grid, context: Context) -> None:
     """Do a whole run, from the config to the report; what ``flwr run`` starts.
 
+    A folder with an unfinished run of the same config is gone on with: what came is not asked
+    for again.
+
     Raises:
         FedUnlearnError: the run has no result; Flower then shows it as failed.
     """
@@ -157,12 +181,18 @@ def main(grid: Grid, context: Context) -> None:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     run_dir = folder_of(context.run_config, name=config.name, stamp=stamp)
     logger.info("run folder: %s", run_dir)
-    notes = prepare(config, run_dir)
-    warnings = [*notes, *federate(grid, config, run_dir, listener=log_event)]
-    if isinstance(config, MpuConfig):
-        finish_arms(run_dir, config, warnings=warnings)
+    if unfinished(config, run_dir):
+        logger.info("going on with an unfinished run")
+        notes = read_notes(run_dir)
     else:
-        finish(run_dir, config, warnings=warnings)
+        notes = prepare(config, run_dir)
+    if isinstance(config, MpuConfig):
+        told = federate(grid, config, run_dir, listener=log_event)
+        finish_arms(run_dir, config, warnings=[*notes, *told])
+    else:
+        if not round_is_over(run_dir):
+            federate(grid, config, run_dir, listener=log_event)
+        finish(run_dir, config, warnings=[*notes, *round_warnings(run_dir)])
     logger.info("done: %s", run_dir / "report.md")
 
 

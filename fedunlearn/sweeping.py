@@ -4,6 +4,7 @@ No client runs again: what a merge needs of the summaries is computed once per m
 for every gamma and epsilon, which are scalars and budgets on top of it.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -58,10 +59,18 @@ def plan_trials(
 
 
 class MergeBench:
-    """Makes merges of the same summaries, sharing between them what does not depend on gamma."""
+    """Makes merges of the same summaries, sharing between them what does not depend on gamma.
 
-    def __init__(self, summaries: Sequence[ClientSummary]) -> None:
+    Args:
+        summaries: of one round.
+        ceilings: retain client to the largest budget it may have, where a merge has any.
+    """
+
+    def __init__(
+        self, summaries: Sequence[ClientSummary], ceilings: Mapping[str, float] | None = None
+    ) -> None:
         self._summaries = summaries
+        self._ceilings = ceilings or {}
         self._mergers: dict[tuple[float, float], Merger] = {}
 
     def check(self, chosen: MergeSettings) -> None:
@@ -95,7 +104,10 @@ class MergeBench:
             self._mergers = {key: Merger(self._summaries, *key, keep=1)}
         merger = self._mergers[key]
         raw = merger.raw(chosen.method, chosen.options)
-        budget = merger.resolve(raw, chosen)
+        budget = {
+            client: min(value, self._ceilings.get(client, value)) if math.isfinite(value) else value
+            for client, value in merger.resolve(raw, chosen).items()
+        }
         return merger.finish(raw, replace(chosen, gamma=gamma), budget, start=start)
 
 

@@ -152,13 +152,14 @@ def clients_table(report: Report) -> Table:
             c.domain,
             c.objective,
             str(c.num_examples),
+            f"{c.bytes_downloaded:,}",
             f"{c.bytes_uploaded:,}",
             _training(c.training),
         )
         for c in report.clients
     ]
-    heads = ("client", "role", "domain", "objective", "examples", "bytes uploaded", "training")
-    return Table(heads, tuple(rows), names=4)
+    heads = ("client", "role", "domain", "objective", "examples", "bytes sent to it")
+    return Table((*heads, "bytes uploaded", "training"), tuple(rows), names=4)
 
 
 def merges_table(report: Report) -> Table:

@@ -12,6 +12,7 @@ from fedunlearn.rounds import (
     Roster,
     RoundOutcome,
     RoundRules,
+    check_policy,
     decide,
 )
 from strategies import records
@@ -30,6 +31,7 @@ class Attendance:
         num_clients: how many those are, when ``expected`` does not say it.
         num_nodes: nodes to wait for; by default as many as clients are expected. When neither
             is given, those that come within ``rules.nodes_s`` take part.
+        salt: clients key the digests of their data with it.
 
     Attributes:
         roster: who takes part; empty before :meth:`take`.
@@ -45,7 +47,9 @@ class Attendance:
         expected: Sequence[Identity] = (),
         num_clients: int | None = None,
         num_nodes: int | None = None,
+        salt: str = "",
     ) -> None:
+        self.salt = salt
         self.rules, self.events, self.patience = rules, events, patience
         self.roster = Roster(())
         self.absent: tuple[ClientFailure, ...] = ()
@@ -64,7 +68,9 @@ class Attendance:
             grid, self._num_nodes, limit_s=self.rules.nodes_s, patience=self.patience
         )
         self.events.event("nodes", present=len(nodes), expected=self._num_nodes)
-        question = Question("query", lambda _, seconds: records.query_content(seconds), "handshake")
+        question = Question(
+            "query", lambda _, seconds: records.query_content(seconds, self.salt), "handshake"
+        )
         who = [Addressee(node) for node in nodes]
         answers = ask(grid, who, question, limit_s=self.rules.handshake_s, patience=self.patience)
         self.roster, self.absent = shake_hands(
@@ -73,10 +79,12 @@ class Attendance:
             wanted=self._num_clients,
             asked=max(len(nodes), self._num_nodes or 0),
         )
-        self.events.event("handshake", clients=[vars(hello) for hello in self.roster.hellos])
+        clients = [vars(hello) for hello in self.roster.hellos]
+        self.events.event("handshake", salt=self.salt, clients=clients)
         self.log("client_absent", self.absent)
         heard = tuple(hello.client_id for hello in self.roster.hellos)
         decide(RoundOutcome(heard, self.absent), allow_partial=self.rules.allow_partial)
+        check_policy(self.roster.hellos, self.absent, self.rules)
         return self.roster
 
     def log(self, event: str, failures: Iterable[ClientFailure]) -> None:

@@ -6,7 +6,7 @@ data; the server pools, merges and projects (eq. 2 to 8). The mathematics is in
 promised, and names who is missing.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from fedunlearn.aggregation import MergeSettings, merge_summaries
 from fedunlearn.errors import RunError, SummaryError
 from fedunlearn.events import EventLog
 from fedunlearn.instructions import encode_instructions
+from fedunlearn.models.plain_lora import read_lora
+from fedunlearn.outliers import Norms
 from fedunlearn.rounds import (
     Addressee,
     ClientFailure,
@@ -26,18 +28,29 @@ from fedunlearn.rounds import (
     Roster,
     RoundOutcome,
     RoundRules,
+    check_policy,
     decide,
     odd_layouts,
 )
-from fedunlearn.summary import open_summaries
+from fedunlearn.summary import (
+    ClientSummary,
+    load_summary,
+    norms_of,
+    open_summaries,
+    summary_form,
+    upload_bytes,
+    wire_bytes,
+)
 from fedunlearn.training.client_settings import ClientInstructions
 from strategies import records
 from strategies.attendance import Attendance
 from strategies.exchange import Answer, Patience, Question, ask, from_replies
-from strategies.reception import accept
+from strategies.outlying import Outlying
+from strategies.reception import Asked, accept, refuse_other
 from strategies.spool import Spool
 
 LATE = "its summary did not come before the deadline"
+TWICE = "it sent a second summary, which is ignored"
 ODD = "its summary adapts other weights than those of most clients"
 
 
@@ -59,6 +72,9 @@ class FirmStrategy(Strategy):
         num_nodes: nodes to wait for; by default as many as clients are expected. When neither
             is given, those that come within ``rules.nodes_s`` take part.
         merge: what :meth:`aggregate_train` merges with; ``None`` leaves merging to the caller.
+        weights: base parameter name to shape of the weights that ``instructions`` adapt; uploads
+            of anything else are refused before they are decoded. ``None``: not known.
+        salt: of the round, if it is a new one; clients key the digests of their data with it.
 
     Attributes:
         outcome: what came of the round, once it is over.
@@ -77,6 +93,8 @@ class FirmStrategy(Strategy):
         num_clients: int | None = None,
         num_nodes: int | None = None,
         merge: MergeSettings | None = None,
+        weights: Mapping[str, tuple[int, ...]] | None = None,
+        salt: str = "",
     ) -> None:
         self.instructions = instructions
         self.rules = rules
@@ -89,8 +107,15 @@ class FirmStrategy(Strategy):
             expected=expected,
             num_clients=num_clients,
             num_nodes=num_nodes,
+            salt=salt,
         )
         self.merge = merge
+        self._weights = weights
+        self._lora = read_lora({"peft_type": "LORA", **instructions.lora.asked()})
+        self._form = summary_form(weights, self._lora) if weights is not None else None
+        self._layouts: dict[str, str] = {}
+        self._norms: dict[str, Norms] = {}
+        self._doubts: tuple[str, ...] = ()
         self.spool = Spool(run_dir)
         self.outcome: RoundOutcome | None = None
         self.warnings: tuple[str, ...] = ()
@@ -103,14 +128,21 @@ class FirmStrategy(Strategy):
     def run(self, grid: Grid) -> RoundOutcome:
         """Do the round and return what came of it; the summaries then lie in ``summaries``.
 
+        Summaries that an interrupted server left of this very round are used, and their clients
+        not asked again.
+
         Raises:
             InputError: the run's folder already holds summaries.
-            RunError: a client is missing or failed and ``allow_partial`` is off, or the clients
-                do not fit together.
+            RunError: a client is missing or failed and ``allow_partial`` is off, the run's policy
+                is not met, or the clients do not fit together. What did come stays spooled.
         """
         roster = self.handshake(grid)
+        lacking = [hello for hello in roster.hellos if not self._has(hello)]
+        self._refuse_too_large(lacking)
+        self.spool.expect({one.client_id: one.data_digest for one in roster.hellos})
+        self._log_asked(lacking)
         limit = self.rules.deadline_s
-        who = roster.addressees
+        who = [hello.addressee for hello in lacking]
         answers = ask(grid, who, self._task(1), limit_s=limit, patience=self.patience)
         return self._collect(answers)
 
@@ -122,66 +154,133 @@ class FirmStrategy(Strategy):
             RunError: the clients do not fit together; or an expected one failed or did not
                 answer and ``allow_partial`` is off.
         """
-        self.spool.prepare()
+        told = encode_instructions(self.instructions)
+        self.attendance.salt = self.spool.prepare(told, self.attendance.salt)
         return self.attendance.take(grid)
+
+    def _refuse_too_large(self, asked: Iterable[Hello]) -> None:
+        """Stop before anybody trains, if what a client would send is more than the limit."""
+        if self._weights is None or self.rules.max_upload_bytes is None:
+            return
+        for hello in asked:
+            told = self._told(hello.addressee)
+            size = upload_bytes(self._weights, self._lora, kept=told.fisher_kept)
+            if size > self.rules.max_upload_bytes:
+                raise RunError(
+                    f"{hello.failure('')}it would send {size:,} bytes, federation.max_upload_bytes "
+                    f"is {self.rules.max_upload_bytes:,}: raise it, adapt fewer weights "
+                    "(lora.target_modules, lora.layers) or a smaller rank, or send fewer Fisher "
+                    "entries (fisher_upload=kept and one client a forget domain)"
+                )
+
+    def _log_asked(self, asked: Iterable[Hello]) -> None:
+        """Note what every client is sent: the question of the handshake, and the task."""
+        question = len(self.attendance.salt)
+        for hello in asked:
+            told = encode_instructions(self._told(hello.addressee))
+            size = len(told.encode()) + 2 * question
+            self.events.event("asked", client_id=hello.client_id, bytes=size)
+
+    def _has(self, hello: Hello) -> bool:
+        """Take a client's summary from before, or clear it away."""
+        summary = self.spool.kept(hello.client_id, hello.data_digest)
+        try:
+            if summary is None or summary.meta.kept != self._told(hello.addressee).fisher_kept:
+                raise SummaryError("it is not there, or of another kind")
+            refuse_other(hello, summary)
+        except SummaryError:
+            self.spool.drop(hello.client_id)
+            return False
+        self._note(summary, "kept")
+        return True
+
+    def _told(self, client: Addressee, server_round: int = 1) -> ClientInstructions:
+        told = replace(self.instructions, server_round=server_round)
+        return replace(told, fisher_kept=1.0) if self.roster.is_pooled(client) else told
 
     def _task(self, server_round: int) -> Question:
         def content(addressee: Addressee, seconds: float) -> RecordDict:
-            told = replace(self.instructions, server_round=server_round)
-            if self.roster.is_pooled(addressee):
-                told = replace(told, fisher_kept=1.0)
-            return records.task_content(addressee.client_id, encode_instructions(told), seconds)
+            told = encode_instructions(self._told(addressee, server_round))
+            return records.task_content(addressee.client_id, told, seconds, self.attendance.salt)
 
         return Question("train", content, str(server_round))
 
     def _collect(self, answers: Iterable[Answer]) -> RoundOutcome:
         """Take the replies one by one; only one is in memory at a time."""
-        layouts: dict[str, str] = {}
-        failed: list[ClientFailure] = []
+        failed: dict[str, ClientFailure] = {}
         for answer in answers:
             if (hello := self.roster.find(answer.sender)) is None:
                 continue  # written by Flower for a node it cannot name: its client stays missing
+            if hello.client_id in self._norms or hello.client_id in failed:
+                self.attendance.log("upload_ignored", [hello.failure(TWICE)])
+                continue
             try:
-                layouts[hello.client_id] = self._store(hello, answer)
+                self._store(hello, answer)
             except SummaryError as fault:
-                failed.append(hello.failure(str(fault)))
-        failed += self._odd(layouts)
-        self.attendance.log("client_failed", failed)
-        return self._conclude(sorted(layouts), failed)
+                failed[hello.client_id] = hello.failure(str(fault))
+        refused = [*failed.values(), *self._odd(), *self._outliers()]
+        self.attendance.log("client_failed", refused)
+        return self._conclude(sorted(self._norms), refused)
 
-    def _store(self, hello: Hello, answer: Answer) -> str:
-        summary = accept(hello, answer)
+    def _store(self, hello: Hello, answer: Answer) -> None:
+        content = self._task(1).content(hello.addressee, 0.0)
+        task = records.task_digest(content)
+        summary = accept(hello, answer, Asked(task, self.instructions.lora.asked(), self._form))
         self.spool.keep(summary)
+        self._note(summary, "train_reply")
+
+    def _note(self, summary: ClientSummary, event: str) -> None:
         meta = summary.meta
+        self._layouts[meta.client_id] = meta.layout_digest
+        self._norms[meta.client_id] = norms_of(summary)
         self.events.event(
-            "train_reply",
+            event,
             client_id=meta.client_id,
             role=meta.role,
             domain=meta.domain,
             num_examples=meta.num_examples,
+            bytes=wire_bytes(summary),
             training=meta.training,
         )
-        return meta.layout_digest
 
-    def _odd(self, layouts: dict[str, str]) -> Iterator[ClientFailure]:
+    def _odd(self) -> Iterator[ClientFailure]:
         """Take out the clients that adapted other weights than most did."""
-        odd = odd_layouts(layouts) if layouts else ()
+        odd = odd_layouts(self._layouts) if self._layouts else ()
+        yield from self._take_out(dict.fromkeys(odd, ODD))
+
+    def _outliers(self) -> Iterator[ClientFailure]:
+        """Compare norms; take out or clip outliers, where the rules say so."""
+        outlying = Outlying(self.rules, self.events)
+        reasons = outlying.judge([*self._norms.values()])
+        self._doubts = outlying.warnings
+        if self.rules.outliers == "refuse":
+            yield from self._take_out(reasons)
+        elif self.rules.outliers == "clip":
+            for client_id in reasons:
+                summary = load_summary(self.spool.incoming / client_id)
+                self.spool.keep(outlying.clip_summary(summary))
+
+    def _take_out(self, reasons: Mapping[str, str]) -> Iterator[ClientFailure]:
         for hello in self.roster.hellos:
-            if hello.client_id in odd:
-                del layouts[hello.client_id]
-                yield hello.failure(ODD)
+            if hello.client_id in reasons:
+                del self._layouts[hello.client_id], self._norms[hello.client_id]
+                self.spool.drop(hello.client_id)
+                yield hello.failure(reasons[hello.client_id])
 
     def _conclude(self, received: Sequence[str], failed: Sequence[ClientFailure]) -> RoundOutcome:
         answered = {*received, *(failure.client_id for failure in failed)}
         silent = [hello for hello in self.roster.hellos if hello.client_id not in answered]
         missing = tuple(hello.failure(LATE) for hello in silent)
         self.attendance.log("client_missing", missing)
-        self.spool.publish(received)
         notes = self.roster.lacking(set(received))
         self.outcome = RoundOutcome(
             tuple(received), (*self.attendance.absent, *failed), missing, notes
         )
-        self.warnings = decide(self.outcome, allow_partial=self.rules.allow_partial)
+        told = decide(self.outcome, allow_partial=self.rules.allow_partial)
+        delivered = [hello for hello in self.roster.hellos if hello.client_id in self._norms]
+        check_policy(delivered, self.outcome.absentees, self.rules)
+        self.warnings = (*told, *self._doubts)
+        self.spool.publish(received)
         self.events.event("round_done", received=list(received), warnings=list(self.warnings))
         return self.outcome
 
@@ -198,6 +297,8 @@ class FirmStrategy(Strategy):
         if server_round != 1:
             raise RunError(f"FIRM has one round, but round {server_round} was asked for")
         who = self.handshake(grid).addressees
+        for hello in self.roster.hellos:
+            self.spool.drop(hello.client_id)
         return [self._task(server_round).to(one, self.rules.deadline_s) for one in who]
 
     def aggregate_train(

@@ -22,10 +22,15 @@ from fedunlearn.copies.update import CopyTicket, CopyUpdate
 from fedunlearn.copies.update_files import UpdateSpool
 from fedunlearn.copies.wire import encode_tensors, update_from_wire
 from fedunlearn.errors import RunError, SummaryError
-from fedunlearn.rounds import Addressee, ClientFailure, Hello, Roster
+from fedunlearn.models.adapters import LoraSettings
+from fedunlearn.models.plain_lora import read_lora
+from fedunlearn.outliers import Norms
+from fedunlearn.rounds import Addressee, ClientFailure, Hello, Roster, check_policy
+from fedunlearn.summary import dense_form, factors_form
 from strategies import records
 from strategies.attendance import Attendance
 from strategies.exchange import Answer, Question, ask, from_replies
+from strategies.outlying import Outlying, update_norms
 
 COPY = "train.copy"
 LATE = "its update did not come before the deadline"
@@ -51,13 +56,21 @@ class MpuStrategy(Strategy):
         instruct: writes what clients are told with a copy.
         attendance: of the run; the handshake is done if it was not yet.
         spool: folder where updates wait until all for a copy are there.
+        lora: of the adapters that clients were asked for; ``None``: dense displacements.
 
     Attributes:
         largest_update: bytes of the largest update so far.
+        warnings: of outliers among the updates.
     """
 
     def __init__(
-        self, rounds: CopyRounds, *, instruct: Instruct, attendance: Attendance, spool: Path
+        self,
+        rounds: CopyRounds,
+        *,
+        instruct: Instruct,
+        attendance: Attendance,
+        spool: Path,
+        lora: LoraSettings | None = None,
     ) -> None:
         self.rounds = rounds
         self.attendance = attendance
@@ -65,6 +78,15 @@ class MpuStrategy(Strategy):
         self._spool = UpdateSpool(spool)
         self._ticket: CopyTicket | None = None
         self.largest_update = 0
+        self.warnings: tuple[str, ...] = ()
+        self._norms: dict[str, Norms] = {}
+        self._outlying = Outlying(attendance.rules, attendance.events)
+        self._asked = lora.asked() if lora is not None else None
+        if self._asked is None:
+            self._form = dense_form(rounds.shapes)
+        else:
+            asked = read_lora({"peft_type": "LORA", **self._asked})
+            self._form = factors_form(rounds.shapes, asked)
 
     def run(self, grid: Grid) -> None:
         """Do all rounds that are left; ``rounds.weights`` are then the result.
@@ -80,7 +102,7 @@ class MpuStrategy(Strategy):
         while (copy := self.rounds.next_copy()) is not None:
             content, ticket = self._content(copy), copy.ticket
             del copy  # encoded, it need not be in memory a second time
-            if failed := self._ask(grid, content, ticket):
+            if failed := self._ask(grid, content, ticket) or self._outliers(ticket):
                 self._drop(failed, ticket)
             else:
                 self._finish(ticket)
@@ -132,15 +154,19 @@ class MpuStrategy(Strategy):
     def _keep(self, hello: Hello, content: RecordDict, ticket: CopyTicket) -> None:
         if (reported := records.read_failure(content)) is not None:
             raise SummaryError(reported.reason)
-        update = update_from_wire(*records.read_update(content))
+        update = update_from_wire(*records.read_update(content, self._form))
         meta = update.meta
         if (meta.client_id, meta.ticket) != (hello.client_id, ticket):
             raise SummaryError(
                 f"it sent an update of client {meta.client_id!r} for {meta.ticket}, expected one "
                 f"of {hello.client_id!r} for {ticket}; it is not used"
             )
-        update.check(self.rounds.shapes)
+        if (meta.adapter_config is None) != (self._asked is None):
+            asked = "all weights" if self._asked is None else "an adapter"
+            raise SummaryError(f"its update is not of the kind asked for, which is {asked}")
+        update.check(self.rounds.shapes, asked=self._asked)
         self._spool.keep(update)
+        self._norms[meta.client_id] = update_norms(update, hello.role, hello.domain)
         size = sum(tensor.nbytes for tensor in update.tensors.values())
         self.largest_update = max(size, self.largest_update)
         self.attendance.events.event(
@@ -155,6 +181,20 @@ class MpuStrategy(Strategy):
             training=meta.training,
         )
 
+    def _outliers(self, ticket: CopyTicket) -> tuple[ClientFailure, ...]:
+        """Compare the norms of a copy's updates; return whom the rules refuse."""
+        measured = [self._norms[one] for one in sorted(self.rounds.clients)]
+        which = {"run": ticket.run, "server_round": ticket.server_round, "copy": ticket.copy}
+        reasons = self._outlying.judge(measured, **which)
+        said = (f"{ticket.run}: {text}" for text in self._outlying.warnings)
+        self.warnings = tuple(dict.fromkeys([*self.warnings, *said]))
+        if self.attendance.rules.outliers != "refuse":
+            return ()
+        roster = self.attendance.roster.hellos
+        return tuple(
+            one.failure(reasons[one.client_id]) for one in roster if one.client_id in reasons
+        )
+
     def _finish(self, ticket: CopyTicket) -> None:
         """Add the updates of a copy to the round's sum, in the order of ids."""
         self.rounds.take(ticket, self._updates())
@@ -162,7 +202,9 @@ class MpuStrategy(Strategy):
         self.attendance.events.event("copy_done", **vars(ticket))
 
     def _updates(self) -> Iterator[CopyUpdate]:
-        return self._spool.updates(self.rounds.clients)
+        for update in self._spool.updates(self.rounds.clients):
+            clips = self.attendance.rules.outliers == "clip"
+            yield self._outlying.clip_update(update) if clips else update
 
     def _drop(self, failed: Iterable[ClientFailure], ticket: CopyTicket) -> None:
         """Begin the round again without the clients that failed, or give up."""
@@ -177,6 +219,8 @@ class MpuStrategy(Strategy):
                 "set federation.allow_partial=true to go on without them"
             )
         self.attendance.absent = (*self.attendance.absent, *failures)
+        left = [one for one in self._owed().values() if one.client_id not in names]
+        check_policy(left, self.attendance.absent, self.attendance.rules)
         self._spool.clear()
         self.rounds.begin_again(without=names)
 
@@ -211,7 +255,7 @@ class MpuStrategy(Strategy):
             raise RunError(f"Flower brings replies to round {server_round}, which asked nothing")
         owed = self._owed()
         refused = self._collect(from_replies(replies), owed, ticket)
-        if failed := _absentees(owed, refused):
+        if failed := _absentees(owed, refused) or self._outliers(ticket):
             self._drop(failed, ticket)
             return None, None
         self._finish(ticket)

@@ -1,11 +1,13 @@
 """Reads answers: a handshake, a summary, or a failure with the name of the client it concerns."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from flwr.app import RecordDict
 
 from fedunlearn.errors import SummaryError
+from fedunlearn.names import shown
 from fedunlearn.rounds import (
     UNKNOWN_DOMAIN,
     UNKNOWN_ROLE,
@@ -17,7 +19,7 @@ from fedunlearn.rounds import (
     build_roster,
     strangers,
 )
-from fedunlearn.summary import ClientSummary, from_wire
+from fedunlearn.summary import ClientSummary, UploadForm, from_wire
 from strategies import records
 from strategies.exchange import Answer
 
@@ -91,21 +93,51 @@ def _name_failures(
     return (*known, *(replace(failure, reason=reason) for failure in unheard))
 
 
-def accept(hello: Hello, answer: Answer) -> ClientSummary:
+@dataclass(frozen=True)
+class Asked:
+    """What the server asked of a client; whatever comes is held against it before it is decoded.
+
+    Attributes:
+        task: digest of the question, see :func:`strategies.records.task_digest`.
+        lora: ranks and scalings, as :meth:`LoraSettings.asked` gives them.
+        form: the arrays that may come; ``None`` where the server does not know the weights.
+    """
+
+    task: str
+    lora: Mapping[str, Any]
+    form: UploadForm | None = None
+
+
+def accept(hello: Hello, answer: Answer, asked: Asked) -> ClientSummary:
     """Decode the summary that a client owes, and check that it is that one.
 
     Raises:
-        SummaryError: the client failed, or its summary is not valid, or not of this client, or
-            not on the base model of the handshake.
+        SummaryError: the client failed, or its summary is not valid, or not of this client, this
+            run or task, or not on the base model of the handshake.
     """
     if (failure := _reported(answer)) is not None:
         raise SummaryError(failure.reason)
-    summary = from_wire(*records.read_summary(answer.content or RecordDict()))
+    content = answer.content or RecordDict()
+    if "summary" in content and (got := records.read_answered_task(content)) != asked.task:
+        raise SummaryError(
+            f"its summary is of another run or task ({shown(got[:12])}, asked was "
+            f"{asked.task[:12]}); it is not used"
+        )
+    summary = from_wire(*records.read_summary(content, asked.form), asked=asked.lora)
+    refuse_other(hello, summary)
+    return summary
+
+
+def refuse_other(hello: Hello, summary: ClientSummary) -> None:
+    """Check that a summary is of the client that the handshake was with.
+
+    Raises:
+        SummaryError: it is not; the text names what differs.
+    """
     for name in ("client_id", "role", "domain", "base_model_sha256"):
         promised, got = getattr(hello, name), getattr(summary.meta, name)
         if promised != got:
             raise SummaryError(f"its summary has {name} {got!r}, its handshake had {promised!r}")
-    return summary
 
 
 def _reported(answer: Answer) -> ClientFailure | None:

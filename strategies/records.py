@@ -3,7 +3,7 @@
 ======== ============ ============================================================================
 message  record       content
 ======== ============ ============================================================================
-query    ``limit``    ConfigRecord: ``seconds``, the time the client has
+query    ``limit``    ConfigRecord: ``seconds``, the time the client has; ``salt`` for digests
  reply   ``hello.N``  ConfigRecord: the fields of :class:`fedunlearn.rounds.Hello`, less the node,
                       of the node's client number N; or
          ``failure.N``
@@ -12,7 +12,7 @@ train    ``limit``    as above
          ``task``     ConfigRecord: ``client_id``, which of the node's clients is asked, and
                       ``instructions`` (JSON)
  reply   ``arrays``   ArrayRecord: named arrays of the summary, bfloat16 as uint16 bits
-         ``summary``  ConfigRecord: ``meta`` (JSON)
+         ``summary``  ConfigRecord: ``meta`` (JSON), ``task`` (digest of the question)
 copy     ``limit``    as above, of a ``train.copy``
          ``task``     ConfigRecord: ``client_id``, ``instructions`` (JSON), ``dtypes`` (JSON)
          ``arrays``   ArrayRecord: the weights of a published copy, bfloat16 as uint16 bits
@@ -22,17 +22,33 @@ either   ``failure``  ConfigRecord: ``client_id``, ``role``, ``domain``, ``reaso
 ======== ============ ============================================================================
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from fedunlearn.errors import SummaryError
-from fedunlearn.rounds import ClientFailure, Hello
+from fedunlearn.names import is_label, is_name, printable, shown
+from fedunlearn.rounds import UNKNOWN_DOMAIN, UNKNOWN_ROLE, ClientFailure, Hello
+from fedunlearn.summary import UploadForm
+from fedunlearn.tensors.npy import read_npy
 
 Scalar = bool | bytes | float | int | str
+SERIALIZED = "numpy.ndarray"  # Flower's name of numpy's file format
+_LONGEST_REASON = 2000
+_MOST_EXAMPLES = 1 << 40
 HELLO_FIELDS = ("client_id", "role", "domain", "base_model", "base_model_sha256")
+
+
+_HELLO_RULES: Mapping[str, Callable[[str], bool]] = {
+    "client_id": is_name,
+    "role": is_label,
+    "domain": is_label,
+    "base_model": lambda text: len(text) <= 4096 and text.isprintable(),
+    "base_model_sha256": lambda text: len(text) == 64 and text.isalnum(),
+}
 
 
 def hellos_content(clients: Sequence[Mapping[str, Scalar] | ClientFailure]) -> RecordDict:
@@ -72,23 +88,40 @@ def _hello(node_id: int, record: ConfigRecord) -> Hello:
     texts = {name: record.get(name) for name in HELLO_FIELDS}
     count = record.get("num_examples")
     for name, value in texts.items():
-        if not isinstance(value, str) or not value:
-            raise SummaryError(f"handshake of node {node_id}: field {name!r} is {value!r}")
-    if not isinstance(count, int):
-        raise SummaryError(f"handshake of node {node_id}: field 'num_examples' is {count!r}")
-    return Hello(node_id=node_id, num_examples=count, **{k: str(v) for k, v in texts.items()})
+        if not isinstance(value, str) or not value or not _HELLO_RULES[name](value):
+            raise SummaryError(f"handshake of node {node_id}: field {name!r} is {shown(value)}")
+    if not isinstance(count, int) or not 1 <= count <= _MOST_EXAMPLES:
+        raise SummaryError(f"handshake of node {node_id}: field 'num_examples' is {shown(count)}")
+    digest = record.get("data_digest", "")
+    return Hello(
+        node_id=node_id,
+        num_examples=count,
+        data_digest=digest if isinstance(digest, str) and len(digest) == 64 else "",
+        **{k: str(v) for k, v in texts.items()},
+    )
 
 
-def query_content(seconds: float) -> RecordDict:
-    """Encode the handshake's question."""
-    return RecordDict({"limit": ConfigRecord({"seconds": float(seconds)})})
+def query_content(seconds: float, salt: str = "") -> RecordDict:
+    """Encode the handshake's question, with the salt for digests of data."""
+    return RecordDict({"limit": ConfigRecord({"seconds": float(seconds), "salt": salt})})
 
 
-def task_content(client_id: str, instructions: str, seconds: float) -> RecordDict:
+def read_salt(content: RecordDict) -> str:
+    """Read the salt of a question; empty where there is none."""
+    return str(content.config_records.get("limit", ConfigRecord()).get("salt", ""))
+
+
+def task_content(client_id: str, instructions: str, seconds: float, salt: str = "") -> RecordDict:
     """Encode a training task: whose, the instructions' JSON, and how long it may take."""
-    content = query_content(seconds)
+    content = query_content(seconds, salt)
     content["task"] = ConfigRecord({"client_id": client_id, "instructions": instructions})
     return content
+
+
+def task_digest(content: RecordDict) -> str:
+    """Digest which task of which run a message asks for; a client sends it back with its reply."""
+    text = f"{read_salt(content)}\0{read_task(content)}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_limit(content: RecordDict) -> float:
@@ -153,7 +186,7 @@ def read_copy(content: RecordDict) -> tuple[dict[str, NDArray[np.generic]], str,
     record = content.array_records.get("arrays")
     if not isinstance(dtypes, str) or record is None:
         raise SummaryError("the server's message carries no copy")
-    return {name: _decode(name, one) for name, one in record.items()}, dtypes, read_task(content)
+    return _decode_all(record, None), dtypes, read_task(content)
 
 
 def update_content(
@@ -163,41 +196,77 @@ def update_content(
     return RecordDict({"arrays": array_record(arrays), "update": ConfigRecord(dict(texts))})
 
 
-def read_update(content: RecordDict) -> tuple[dict[str, NDArray[np.generic]], dict[str, object]]:
+def read_update(
+    content: RecordDict, form: UploadForm | None = None
+) -> tuple[dict[str, NDArray[np.generic]], dict[str, object]]:
     """Decode an update's arrays and texts; what they mean is checked elsewhere.
 
+    Args:
+        content: of the reply.
+        form: what was asked for; ``None`` admits any array.
+
     Raises:
-        SummaryError: a record is missing, or an array does not decode; the text names it.
+        SummaryError: a record is missing, or an array is not of the form or does not decode; the
+            text names it.
     """
     texts, record = content.config_records.get("update"), content.array_records.get("arrays")
     if texts is None or record is None:
         raise SummaryError(f"the reply holds {sorted(content)}, expected 'arrays' and 'update'")
-    return {name: _decode(name, array) for name, array in record.items()}, dict(texts)
+    return _decode_all(record, form), dict(texts)
 
 
-def summary_content(arrays: Mapping[str, NDArray[np.generic]], meta: str) -> RecordDict:
-    """Encode a summary's named arrays and its JSON."""
-    return RecordDict({"arrays": array_record(arrays), "summary": ConfigRecord({"meta": meta})})
+def summary_content(
+    arrays: Mapping[str, NDArray[np.generic]], meta: str, task: str = ""
+) -> RecordDict:
+    """Encode a summary's named arrays, its JSON, and the digest of the task it answers."""
+    told = ConfigRecord({"meta": meta, "task": task})
+    return RecordDict({"arrays": array_record(arrays), "summary": told})
 
 
-def read_summary(content: RecordDict) -> tuple[dict[str, NDArray[np.generic]], str]:
+def read_answered_task(content: RecordDict) -> str:
+    """Read which task a summary answers, as its client says; empty where it does not."""
+    return str(content.config_records.get("summary", ConfigRecord()).get("task", ""))
+
+
+def read_summary(
+    content: RecordDict, form: UploadForm | None = None
+) -> tuple[dict[str, NDArray[np.generic]], str]:
     """Decode a summary's arrays and JSON; what they mean is checked by ``summary.from_wire``.
 
+    Args:
+        content: of the reply.
+        form: what was asked for; ``None`` admits any array.
+
     Raises:
-        SummaryError: a record is missing, or an array does not decode; the text names it.
+        SummaryError: a record is missing, or an array is not of the form or does not decode; the
+            text names it.
     """
     meta = content.config_records.get("summary", ConfigRecord()).get("meta")
     record = content.array_records.get("arrays")
     if not isinstance(meta, str) or record is None:
         raise SummaryError(f"the reply holds {sorted(content)}, expected 'arrays' and 'summary'")
-    return {name: _decode(name, array) for name, array in record.items()}, meta
+    return _decode_all(record, form), meta
+
+
+def _decode_all(record: ArrayRecord, form: UploadForm | None) -> dict[str, NDArray[np.generic]]:
+    """Decode arrays, all of them held against the form before the first is looked into."""
+    for name, array in record.items():
+        if form is not None:
+            form.admit(name, tuple(array.shape))
+    return {name: _decode(name, array) for name, array in record.items()}
 
 
 def _decode(name: str, array: Array) -> NDArray[np.generic]:
+    """Decode one array without believing it; it lies in the memory of the message."""
     try:
-        return array.numpy()
-    except (TypeError, ValueError, OSError, EOFError) as fault:
-        raise SummaryError(f"tensor {name!r} does not decode: {fault}") from fault
+        if array.stype != SERIALIZED:
+            raise ValueError(f"it is serialised as {shown(array.stype)}, expected {SERIALIZED!r}")
+        decoded = read_npy(array.data)
+        if decoded.shape != tuple(array.shape):
+            raise ValueError(f"it is announced as {shown(array.shape)}, but has {decoded.shape}")
+    except ValueError as fault:
+        raise SummaryError(f"tensor {shown(name)} does not decode: {fault}") from fault
+    return decoded
 
 
 def failure_content(failure: ClientFailure) -> RecordDict:
@@ -212,5 +281,22 @@ def read_failure(content: RecordDict) -> ClientFailure | None:
 
 
 def _failure(record: ConfigRecord) -> ClientFailure:
-    fields = ("client_id", "role", "domain", "reason")
-    return ClientFailure(**{name: str(record.get(name, "unknown")) for name in fields})
+    """Read a failure.
+
+    Names that are none are not repeated, and the reason is cut and freed of control characters:
+    all of it ends up in a terminal, a log and a report.
+    """
+    told = {name: str(record.get(name, "")) for name in ("client_id", "role", "domain")}
+    return ClientFailure(
+        client_id=told["client_id"] if _names_client(told["client_id"]) else "unknown client",
+        role=told["role"] if is_label(told["role"]) else UNKNOWN_ROLE,
+        domain=told["domain"] if is_label(told["domain"]) else UNKNOWN_DOMAIN,
+        reason=printable(
+            str(record.get("reason", "no reason given")), longest=_LONGEST_REASON, lines=True
+        ),
+    )
+
+
+def _names_client(text: str) -> bool:
+    """A client's id, or the ``node 12`` of one that does not know its own."""
+    return is_name(text.removeprefix("node "))

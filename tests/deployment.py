@@ -91,6 +91,13 @@ class Processes:
     def log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
+    def kill(self, name: str) -> None:
+        """End a program and all that it started at once, without a word of warning."""
+        for member in _family(self._started[name].pid):
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
+        self._started[name].wait(timeout=ENDING_S)
+
     def close(self) -> None:
         """End everything that was started, and what that started, by process id."""
         running = [process for process in self._started.values() if process.poll() is None]
@@ -154,26 +161,33 @@ def free_ports(count: int) -> list[int]:
 
 
 class Deployment:
-    """A SuperLink and its SuperNodes over loopback."""
+    """A SuperLink and its SuperNodes over loopback; ``tag`` ends their names."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: Processes, tag: str = "") -> None:
         self._processes = processes
+        self._tag = tag
         self._port = 0
 
     def start(self, clients: Sequence[ClientIdentity]) -> None:
         """Start the SuperLink, wait until it answers, then start a SuperNode a client."""
         self._port, *ports = free_ports(1 + len(clients))
-        self._processes.start("superlink", superlink_command(self._port))
+        self._processes.start(f"superlink{self._tag}", superlink_command(self._port))
         self._wait_for_superlink()
         for client, port in zip(clients, ports, strict=True):
             command = supernode_command(client, superlink=self._port, port=port)
-            self._processes.start(f"supernode-{client.id}", command)
+            self._processes.start(f"supernode-{client.id}{self._tag}", command)
 
     def flwr_run(self, config: Path, out: Path, *, limit_s: float) -> str:
         """Run the app; return the streamed log."""
         self._connect("flwr-run")
         command = run_command(config=str(config), out=str(out))
         return self._processes.run("flwr-run", command, limit_s=limit_s)
+
+    def flwr_start(self, config: Path, out: Path) -> None:
+        """Run the app, and do not wait for it."""
+        self._connect(f"flwr-start{self._tag}")
+        command = run_command(config=str(config), out=str(out))
+        self._processes.start(f"flwr-start{self._tag}", command)
 
     def statuses(self) -> list[str]:
         """Say how each run of the SuperLink ended."""
@@ -190,7 +204,7 @@ class Deployment:
     def _wait_for_superlink(self) -> None:
         end = time.monotonic() + STARTING_S
         while not _answers(f"http://127.0.0.1:{self._port}/health"):
-            assert self._processes.alive("superlink"), "the SuperLink ended at once"
+            assert self._processes.alive(f"superlink{self._tag}"), "the SuperLink ended at once"
             assert time.monotonic() < end, "the SuperLink does not answer"
             time.sleep(0.2)
 

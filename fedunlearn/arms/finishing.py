@@ -1,5 +1,6 @@
 """Measures every arm on the live model, and reports."""
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,10 +12,13 @@ from fedunlearn.assembly import stack_versions
 from fedunlearn.config import MpuConfig
 from fedunlearn.errors import RunError
 from fedunlearn.evaluation import read_bank
-from fedunlearn.events import EVENTS_FILE
-from fedunlearn.models.loading import LoadedModel, load_base
+from fedunlearn.events import EVENTS_FILE, read_events
+from fedunlearn.fates import arm_fates
+from fedunlearn.models.loading import LoadedModel, fingerprint, load_base
 from fedunlearn.models.patching import applied
+from fedunlearn.outliers import read_outliers
 from fedunlearn.progress import Silent, Watcher
+from fedunlearn.receipts import RunRecord, issue, standing
 from fedunlearn.report import MissingClient, RunFacts
 from fedunlearn.scores import SetReport, leading_metric, summarise
 from fedunlearn.sweeping import Exam
@@ -42,6 +46,7 @@ def finish_arms(
     bank, base = read_bank(config.evaluation), load_base(config.model)
     outcomes: dict[str, ArmOutcome] = {}
     scores: dict[str, dict[str, SetReport]] = {}
+    results: dict[str, str] = {}
     with (watcher or Silent()).stage("evaluating") as progress:
         rounds = 1 + len(config.arms)
         exam = Exam(base, bank, config.evaluation, progress=progress, rounds=rounds)
@@ -51,20 +56,42 @@ def finish_arms(
             _check_base(outcomes[name], base)
             with applied(base.model, delta):
                 scores[name] = summarise(exam.base_scores())
+                results[name] = fingerprint(base.model)
+    missing = tuple(_missing(run_dir, outcomes))
+    log = read_events(run_dir / EVENTS_FILE) if (run_dir / EVENTS_FILE).is_file() else []
+    hellos = [event["clients"] for event in log if event["event"] == "handshake"]
     report = ArmsReport(
         format_version=FORMAT_VERSION,
         method=config.method,
         run=_run_facts(config, base, outcomes),
-        missing=tuple(_missing(run_dir, outcomes)),
+        missing=missing,
         warnings=tuple(dict.fromkeys([*warnings, *_notes(outcomes)])),
         metric=leading_metric(before),
         base=before,
         arms=outcomes,
         scores=scores,
         limits=LIMITS,
+        fates=arm_fates(
+            hellos[-1] if hellos else [],
+            missing,
+            {name: outcome.clients for name, outcome in outcomes.items()},
+        ),
+        outliers=read_outliers(log),
     )
     write_arms_markdown(report, run_dir)
     write_arms_report(report, run_dir)
+    chosen = config.previous
+    record = RunRecord(
+        facts=report.run,
+        requests=config.requests,
+        fates=report.fates,
+        results=results,
+        scores={"base": report.base, **report.scores},
+        damage={},
+        previous=standing(Path(chosen.receipt), chosen.result) if chosen else None,
+        key=config.receipt_key,
+    )
+    issue(run_dir, record, now=time.time())
     return report
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from fedunlearn.arms.files import ArmOutcome
-from fedunlearn.report import REPORT_JSON, MissingClient, RunFacts
+from fedunlearn.outliers import Outlier
+from fedunlearn.report import REPORT_JSON, Fate, MissingClient, RunFacts
 from fedunlearn.scores import Metric, SetReport
 from fedunlearn.storage import read_typed, replace_json
 
@@ -39,6 +40,8 @@ class ArmsReport:
         arms: name to what became of the arm.
         scores: name to the scores of its result.
         limits: what these numbers cannot show.
+        fates: whose data is unlearned and whose is protected, by client.
+        outliers: norms of updates that are unlike the others'.
     """
 
     format_version: int
@@ -51,6 +54,8 @@ class ArmsReport:
     arms: dict[str, ArmOutcome]
     scores: dict[str, dict[str, SetReport]]
     limits: tuple[str, ...]
+    fates: tuple[Fate, ...] = ()
+    outliers: tuple[Outlier, ...] = ()
 
 
 _SCHEMA = TypeAdapter(ArmsReport)

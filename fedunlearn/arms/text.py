@@ -6,6 +6,7 @@ from typing import Any
 
 from fedunlearn.arms.files import ArmOutcome
 from fedunlearn.arms.report import ArmsReport
+from fedunlearn.fates import fate_lines
 from fedunlearn.report import REPORT_MARKDOWN
 from fedunlearn.tables import Table, as_markdown, bullets, models_table
 
@@ -94,6 +95,8 @@ def arms_markdown(report: ArmsReport) -> str:
         "Mean sigma: standard deviation of the noise before alpha, mean over blocks. Unchanged: "
         "share of entries that rounding to the publishing precision leaves without noise.",
         as_markdown(noise_table(report)),
+        *bullets("Norms unlike those of the others", list(map(str, report.outliers))),
+        *bullets("Whose data is unlearned and whose is protected", [*fate_lines(report.fates)]),
         *bullets("What these numbers cannot show", report.limits),
     ]
     return "\n\n".join(sections) + "\n"

@@ -231,7 +231,9 @@ def _absolute_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
         part if isinstance(part := tree.get(key), dict) else {}
         for key in ("world", "model", "reference", "evaluation", "teach", "resume")
     )
+    previous = tree["previous"] if isinstance(tree.get("previous"), dict) else {}
     places: list[tuple[dict[str, Any], str]] = [(world, "directory"), (resume, "folder")]
+    places += [(tree, "receipt_key"), (previous, "receipt")]
     for listed in (tree.get("clients"), evaluation.get("sets"), [lesson]):
         rows = [
             row for row in (listed if isinstance(listed, list) else []) if isinstance(row, dict)

@@ -7,6 +7,7 @@ from fedunlearn.evaluation import EvaluationSettings
 from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.models.adapters import LoraSettings
 from fedunlearn.models.loading import ModelSettings
+from fedunlearn.rounds import OutlierPolicy
 from fedunlearn.settings import settings
 from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
 from fedunlearn.training.expert_lesson import LessonSettings
@@ -59,6 +60,17 @@ class FederationSettings:
             not unlearned or not protected. Off: the run fails and no model is written.
         secure_aggregation: must be off: the server sees every upload in the clear. See
             ``docs/DEPLOYMENT.md`` for what could be hidden from it, and why nothing is yet.
+        min_forget_per_domain: clients that every forget domain must have in the result; fewer,
+            and the run fails. 0: no demand.
+        require_all_retain: with ``allow_partial``, fail all the same when a retain client is
+            missing: nobody's data is damaged because its client was ill.
+        outliers: of a client whose task vector or Fisher is unlike the others' in its norm:
+            ``report`` it and warn; ``refuse`` what it sent, as if it had failed; or ``clip`` it to
+            the norm at the threshold.
+        outlier_threshold: modified z-score, in log space, from which on a norm is an outlier.
+        max_upload_bytes: of the arrays one client sends. What a client would send is known before
+            it trains: where that is more, the run ends there, with the size and what to do.
+            ``None``: no limit; Flower cuts messages into chunks and has none.
     """
 
     client_cpus: int = 1
@@ -70,6 +82,11 @@ class FederationSettings:
     fisher_upload: Literal["kept", "all"] = "kept"
     allow_partial: bool = False
     secure_aggregation: bool = False
+    min_forget_per_domain: int = 0
+    require_all_retain: bool = False
+    outliers: OutlierPolicy = "report"
+    outlier_threshold: float = 3.5
+    max_upload_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if self.secure_aggregation:
@@ -85,6 +102,43 @@ class FederationSettings:
         for name in ("expected_clients", "expected_nodes"):
             if (count := getattr(self, name)) is not None and count < 1:
                 raise ValueError(f"{name} must be >= 1 or null, got {count}")
+        if self.min_forget_per_domain < 0 or not self.outlier_threshold > 0:
+            raise ValueError("min_forget_per_domain must be >= 0 and outlier_threshold > 0")
+        if self.max_upload_bytes is not None and self.max_upload_bytes < 1:
+            raise ValueError(f"max_upload_bytes must be >= 1 or null, got {self.max_upload_bytes}")
+
+
+@settings
+class PreviousSettings:
+    """The finished run whose result this one starts from; ``fedunlearn run --from`` sets it.
+
+    Attributes:
+        receipt: its ``receipt.json``.
+        result: name of the merge, or arm, that is gone on with.
+    """
+
+    receipt: str
+    result: str
+
+
+@settings
+class CumulativeSettings:
+    """How much damage a retain client may take over a whole sequence of requests.
+
+    Attributes:
+        budget: largest Fisher damage a tensor (eq. 6), summed over the requests, for every retain
+            client; ``None``: no such limit. What earlier requests took is subtracted, and merges
+            that have a budget get no more than what is left.
+        when_spent: what to do once nothing is left: ``refuse`` the merges that have a budget, or
+            ``warn`` and keep to the budget of this request alone.
+    """
+
+    budget: float | None = None
+    when_spent: Literal["refuse", "warn"] = "refuse"
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and not self.budget > 0:
+            raise ValueError(f"budget must be > 0 or null, got {self.budget}")
 
 
 @settings
@@ -104,6 +158,10 @@ class CommonConfig:
         leaks: what to do when clients and evaluation sets share records that they should not:
             ``warn`` in the report, refuse the run with an ``error``, or ``allow`` it.
         federation: how the clients are run.
+        requests: ids of the erasure requests that the run answers; written into its receipt.
+        receipt_key: file of the server's Ed25519 key, which signs the receipt; ``None``: it is
+            sealed with a hash only. See docs/RECEIPTS.md.
+        previous: the run that this one goes on from; ``None``: the first of its kind.
         resume: what clients keep on their disks, to go on after they were killed.
     """
 
@@ -116,6 +174,9 @@ class CommonConfig:
     evaluation: EvaluationSettings
     leaks: Literal["warn", "error", "allow"] = "warn"
     federation: FederationSettings = FederationSettings()
+    requests: tuple[str, ...] = ()
+    receipt_key: str | None = None
+    previous: PreviousSettings | None = None
 
 
 @settings
@@ -130,6 +191,7 @@ class RunConfig(CommonConfig):
         fisher: the Fisher estimate of all clients.
         merges: name to merge; each is written below ``merged/<name>``, evaluated and reported.
         sweep: the gamma sweep.
+        cumulative: damage over a sequence of requests.
     """
 
     method: Literal["firm"] = "firm"
@@ -140,6 +202,7 @@ class RunConfig(CommonConfig):
     merges: dict[str, MergeSettings]
     sweep: SweepSettings = SweepSettings()
     resume: ResumeSettings = ResumeSettings()
+    cumulative: CumulativeSettings = CumulativeSettings()
 
     def instructions(self, *, server_round: int = 1) -> ClientInstructions:
         """Return what the server tells every client."""

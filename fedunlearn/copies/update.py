@@ -1,18 +1,21 @@
 """What travels in a round of copies: which copy was published, and what a client made of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from fedunlearn.errors import SummaryError
-from fedunlearn.models.plain_lora import LoraLayout, read_lora
+from fedunlearn.errors import InputError, SummaryError
+from fedunlearn.models.plain_lora import LoraLayout, read_lora, refuse_other_layout
 from fedunlearn.names import is_name, shown
 from fedunlearn.registry import nearest
 from fedunlearn.settings import settings
+from fedunlearn.summary.forms import check_text
 from fedunlearn.summary.layout import adapter_keys, module_name, parameter_name
+from fedunlearn.tensors.low_rank import task_vector_norm
+from fedunlearn.tensors.sums import norm
 
 FORMAT_VERSION = 1
 
@@ -72,6 +75,7 @@ def decode_meta(text: str) -> UpdateMeta:
     Raises:
         SummaryError: it is not what this version writes; the text names the key.
     """
+    check_text(text, "the update's JSON")
     try:
         meta = _META.validate_json(text, strict=True)
     except ValidationError as fault:
@@ -101,8 +105,14 @@ class CopyUpdate:
     meta: UpdateMeta
     tensors: Mapping[str, Tensor]
 
-    def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def check(
+        self, shapes: Mapping[str, tuple[int, ...]], *, asked: Mapping[str, Any] | None = None
+    ) -> None:
         """Check every tensor against the shapes of the published weights.
+
+        Args:
+            shapes: of the published weights.
+            asked: ranks and scalings that an adapter must have; ``None``: any.
 
         Raises:
             SummaryError: a key that was not published or is missing, another shape, an entry
@@ -112,18 +122,32 @@ class CopyUpdate:
         try:
             if not self.tensors:
                 raise SummaryError("it has no tensor")
-            self._check_names(shapes)
+            self._check_names(shapes, asked)
             for name, tensor in self.tensors.items():
                 if not bool(tensor.isfinite().all()):
                     raise SummaryError(f"{name!r} has an entry that is not finite")
             if not self._moved():
                 raise SummaryError("it is exactly zero: training did not reach the model")
-        except SummaryError as fault:
+        except InputError as fault:
             who, which = self.meta.client_id, self.meta.ticket
             raise SummaryError(f"the update of client {who!r} for {which}: {fault}") from None
 
-    def _check_names(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def norms(self) -> Iterator[tuple[str, float]]:
+        """Euclidean norm of every displacement; of an adapter's product, under the name of B."""
+        if self.meta.adapter_config is None:
+            yield from ((name, norm(tensor)) for name, tensor in self.tensors.items())
+            return
+        lora = read_lora(self.meta.adapter_config)
+        for name in sorted({parameter_name(key) for key in self.tensors}):
+            key_a, key_b = adapter_keys(name)
+            scaling = lora.scaling_of(module_name(name))
+            yield key_b, task_vector_norm(self.tensors[key_a], self.tensors[key_b], scaling)
+
+    def _check_names(
+        self, shapes: Mapping[str, tuple[int, ...]], asked: Mapping[str, Any] | None
+    ) -> None:
         if self.meta.adapter_config is not None:
+            refuse_other_layout(self.meta.adapter_config, asked or {})
             self._check_factors(read_lora(self.meta.adapter_config), shapes)
             return
         for name, tensor in self.tensors.items():

@@ -62,6 +62,16 @@ class LoraSettings:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
 
+    def asked(self) -> dict[str, Any]:
+        """What a client's ``adapter_config.json`` must say of ranks and scalings."""
+        return {
+            "r": self.rank,
+            "lora_alpha": self.alpha,
+            "rank_pattern": dict(self.rank_pattern or {}),
+            "alpha_pattern": dict(self.alpha_pattern or {}),
+            "use_rslora": self.use_rslora,
+        }
+
 
 def _check_pattern(name: str, pattern: Mapping[str, float]) -> None:
     """Refuse what PEFT would stumble over in the middle of a run."""

@@ -84,6 +84,25 @@ def read_lora(config: Mapping[str, Any]) -> LoraLayout:
     )
 
 
+def refuse_other_layout(config: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse an adapter that is not the one asked for, before anything of it is evaluated.
+
+    Patterns are regular expressions, and one written in bad faith may take for ever to match: a
+    client's are compared with the server's own, and never matched.
+
+    Args:
+        config: content of an ``adapter_config.json``, whoever wrote it.
+        asked: ``r``, ``lora_alpha``, ``rank_pattern``, ``alpha_pattern`` and ``use_rslora``.
+
+    Raises:
+        InputError: one differs; the text names it.
+    """
+    for key, wanted in asked.items():
+        got = config.get(key) or type(wanted)()
+        if got != wanted:
+            raise InputError(f"adapter has {key} {shown(got)}, asked was {shown(wanted)}")
+
+
 def _refuse_other_adapters(config: Mapping[str, Any]) -> None:
     if config.get("peft_type") != "LORA":
         raise InputError(f"adapter has peft_type {shown(config.get('peft_type'))}, not 'LORA'")

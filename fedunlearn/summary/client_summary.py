@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedunlearn.errors import InputError, SummaryError
 from fedunlearn.models.plain_lora import LoraLayout, read_lora
+from fedunlearn.names import printable
 from fedunlearn.summary.checks import check_keys, check_tensors
 from fedunlearn.summary.layout import adapter_keys, digest_lines, module_name
 from fedunlearn.summary.meta import SummaryMeta, check_meta, name_client
@@ -37,7 +38,7 @@ class ClientSummary:
     def label(self) -> str:
         """The client as errors name it, with its role and domain."""
         who = name_client(self.meta.client_id)
-        return f"{who} ({_printable(self.meta.role)}, {_printable(self.meta.domain)})"
+        return f"{who} ({printable(self.meta.role)}, {printable(self.meta.domain)})"
 
     @cached_property
     def lora(self) -> LoraLayout:
@@ -109,8 +110,3 @@ class ClientSummary:
                 )
         except SummaryError as fault:
             raise SummaryError(f"{self.label}: {fault}") from None
-
-
-def _printable(text: object) -> str:
-    """A word somebody else sent, safe for a terminal and a log."""
-    return "".join(c if c.isprintable() else "?" for c in str(text)[:64])

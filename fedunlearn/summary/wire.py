@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedunlearn.errors import SummaryError
+from fedunlearn.errors import InputError, SummaryError
+from fedunlearn.models.plain_lora import refuse_other_layout
 from fedunlearn.names import shown
 from fedunlearn.storage import to_json
 from fedunlearn.summary.client_summary import ClientSummary
+from fedunlearn.summary.forms import check_text
 from fedunlearn.summary.meta import name_client, read_meta
 from fedunlearn.tensors.arrays import dtype_name, to_array, to_tensor
 from fedunlearn.tensors.kept import KeptEntries, kept_bytes
@@ -68,12 +70,19 @@ def _smaller_as_bitmap(fisher: Tensor) -> bool:
     return dtype_name(fisher) == "bfloat16" and kept_bytes(fisher) < fisher.nbytes
 
 
-def from_wire(arrays: Mapping[str, np.ndarray[Any, Any]], meta_json: str) -> ClientSummary:
+def from_wire(
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+    meta_json: str,
+    *,
+    asked: Mapping[str, Any] | None = None,
+) -> ClientSummary:
     """Decode and validate a summary that anybody may have sent.
 
     Args:
         arrays: as :func:`to_wire` names them, in any order.
         meta_json: the JSON object beside them.
+        asked: ranks and scalings that the adapter must have, see
+            :func:`~fedunlearn.models.plain_lora.refuse_other_layout`; ``None``: any.
 
     Raises:
         SummaryError: whatever is wrong with it; the text names the client and the tensor.
@@ -83,6 +92,11 @@ def from_wire(arrays: Mapping[str, np.ndarray[Any, Any]], meta_json: str) -> Cli
     who = name_client(raw.get("client_id"))
     meta = read_meta(raw)
     dtypes, shapes = (_part(document, part, who=who) for part in ("dtypes", "shapes"))
+    adapter_config = _part(document, "adapter_config", who=who)
+    try:
+        refuse_other_layout(adapter_config, asked or {})
+    except InputError as fault:
+        raise SummaryError(f"{who}: {fault}") from None
     pairs = {f"{part}/{key}" for part in ("bitmap", "entries") for key in shapes}
     if unlike := sorted(map(str, arrays.keys() ^ (dtypes.keys() | pairs))):
         raise SummaryError(f"{who}: arrays and their dtypes do not pair up at {shown(unlike[0])}")
@@ -104,14 +118,14 @@ def from_wire(arrays: Mapping[str, np.ndarray[Any, Any]], meta_json: str) -> Cli
             parts[part][key] = to_tensor(arrays[name], dtypes[name])
         except ValueError as fault:
             raise SummaryError(f"{who}: array {shown(name)} {fault}") from None
-    summary = ClientSummary(
-        meta=meta, adapter_config=_part(document, "adapter_config", who=who), **parts
-    )
+    summary = ClientSummary(meta=meta, adapter_config=adapter_config, **parts)
     summary.validate()
     return summary
 
 
 def _read_document(text: str) -> dict[str, Any]:
+    if isinstance(text, str):
+        check_text(text, "the summary's JSON")
     try:
         document = json.loads(text)
     except (ValueError, TypeError, RecursionError) as fault:

@@ -1,5 +1,6 @@
 """LoRA factors to dense task vectors and back."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,6 +77,16 @@ def task_vector(A: Tensor, B: Tensor, scaling: float, *, transposed: bool = Fals
         )
     dense = (B.to(torch.float32) @ A.to(torch.float32)) * scaling
     return dense.T.contiguous() if transposed else dense
+
+
+def task_vector_norm(A: Tensor, B: Tensor, scaling: float) -> float:
+    """Euclidean norm of ``scaling * B @ A`` from the factors' Gram matrices, in float64.
+
+    ``||B A||^2 = trace((B^T B)(A A^T))``: two r x r matrices in place of the dense product.
+    """
+    left, right = B.double(), A.double()
+    square = ((left.T @ left) * (right @ right.T)).sum().item()
+    return abs(scaling) * math.sqrt(max(square, 0.0))
 
 
 def truncate(delta: Tensor, rank: int) -> tuple[Tensor, Tensor, float]:

@@ -112,10 +112,17 @@ class Workbench:
             return None
 
     def finish(self, summary: ClientSummary) -> None:
-        """Keep the summary, and only then drop what it came from."""
+        """Keep the summary, and only then drop what it came from.
+
+        A full disk is named in the log and no failure: the summary is there to be sent.
+        """
         if self._summary.exists():
             shutil.rmtree(self._summary)  # it was found to be broken
-        save_summary(summary, self._summary)
+        try:
+            save_summary(summary, self._summary)
+        except RunError as fault:
+            logger.warning("the finished summary is sent, but not kept: %s", fault)
+            return
         self.checkpoints.remove()
 
     @property

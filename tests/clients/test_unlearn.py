@@ -10,6 +10,7 @@ import torch
 from clients.unlearn import UnlearnClient, read_fit, shared_base
 from fedunlearn.aggregation import MergeSettings, merge_summaries
 from fedunlearn.config import RunConfig
+from fedunlearn.data.reading import read_training_records, salted_digest
 from fedunlearn.errors import DataError, RunError
 from fedunlearn.instructions import encode_instructions
 from fedunlearn.models.loading import fingerprint
@@ -29,7 +30,10 @@ def client_of(config: RunConfig, place: int) -> UnlearnClient:
 
 
 def test_a_client_says_who_it_is(config: RunConfig) -> None:
-    said = client_of(config, 2).get_properties({})
+    said = client_of(config, 2).get_properties({"salt": "a"})
+    digest = said.pop("data_digest")
+    assert digest == salted_digest(read_training_records(config.clients[2].data), "a")
+    assert digest != client_of(config, 2).get_properties({"salt": "b"})["data_digest"]
     base = shared_base(config.model)
     assert said == {
         "client_id": "r-1",

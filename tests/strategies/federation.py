@@ -93,6 +93,13 @@ def _spoil(summary: ClientSummary, sort: str) -> ClientSummary:
         fisher[name] = fisher[name][:, :-1].contiguous()
     if sort == "key":
         fisher["renamed." + name] = fisher.pop(name)
+    if sort == "inflated":
+        fisher = {key: one * 1000 for key, one in fisher.items()}
+    if sort == "poison":
+        summary = poisoned(summary)
+    if sort == "regex":
+        config = {**summary.adapter_config, "rank_pattern": {"(([a-z.0-9])+.)+#": 2}}
+        summary = replace(summary, adapter_config=config)
     if sort == "turncoat":
         meta = replace(meta, role="retain")
     if sort == "impostor":
@@ -100,6 +107,14 @@ def _spoil(summary: ClientSummary, sort: str) -> ClientSummary:
     if sort == "stranger":
         meta = replace(meta, base_model_sha256="0" * 64)
     return replace(summary, meta=meta, fisher=fisher)
+
+
+def poisoned(summary: ClientSummary, factor: float = 100.0) -> ClientSummary:
+    """The same with a task vector so many times as long."""
+    adapter = {
+        key: one * factor if ".lora_B." in key else one for key, one in summary.adapter.items()
+    }
+    return replace(summary, adapter=adapter)
 
 
 class Clock:

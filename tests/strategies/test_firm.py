@@ -17,6 +17,7 @@ from fedunlearn.client_app import make_client_app
 from fedunlearn.config import RunConfig
 from fedunlearn.errors import InputError, RunError
 from fedunlearn.events import EventLog, read_events
+from fedunlearn.models.adapted import adapted_shapes
 from fedunlearn.rounds import RoundRules
 from fedunlearn.summary import open_summaries
 from strategies.exchange import Patience
@@ -53,6 +54,7 @@ def strategy_of(
     merge: MergeSettings | None = None,
     listed: bool = True,
     num_clients: int | None = None,
+    salt: str = "",
 ) -> FirmStrategy:
     clock = Clock()
     return FirmStrategy(
@@ -63,12 +65,17 @@ def strategy_of(
             handshake_s=2.0,
             deadline_s=config.federation.deadline_s,
             allow_partial=config.federation.allow_partial,
+            min_forget_per_domain=config.federation.min_forget_per_domain,
+            require_all_retain=config.federation.require_all_retain,
+            outliers=config.federation.outliers,
         ),
         events=EventLog(run_dir / "events.jsonl", clock=lambda: 0.0),
         patience=Patience(clock=clock, sleep=clock.sleep),
         expected=config.clients if listed and num_clients is None else (),
         num_clients=num_clients,
         merge=merge,
+        weights=adapted_shapes(config.model, config.lora),
+        salt=salt,
     )
 
 
@@ -78,6 +85,9 @@ def delta_hash(run_dir: Path) -> str:
     for name, tensor in sorted(delta.items()):
         digest.update(name.encode() + tensor.numpy().tobytes())
     return digest.hexdigest()
+
+
+HONEST = ["f-1", "f-2", "r-1"]
 
 
 def stored(run_dir: Path) -> list[str]:
@@ -160,7 +170,8 @@ def test_a_bad_client_is_named_with_role_and_domain_and_nothing_of_it_is_stored(
     assert "1 of 4 clients did not deliver; no model is written" in str(caught.value)
     assert f"forget client '{client_id}' (brewing): " in str(caught.value)
     assert reason in str(caught.value)
-    assert stored(tmp_path / "run") == ["f-1", "f-2", "r-1"]
+    assert sorted(one.name for one in (tmp_path / "run" / ".incoming").iterdir()) == sorted(HONEST)
+    assert not (tmp_path / "run" / "summaries").exists()
     (failure,) = [e for e in read_events(strategy.events.path) if e["event"] == "client_failed"]
     assert (failure["client_id"], failure["role"], failure["domain"]) == (
         client_id,
@@ -267,6 +278,7 @@ def test_without_a_retain_client_the_round_works_and_says_so(tmp_path: Path) -> 
     strategy.run(TableGrid(nodes))
     assert strategy.warnings == (
         "no retain client takes part: nothing constrains the forget update",
+        "norms of what clients sent were not compared: 2 took part, a median needs 3",
     )
 
 

@@ -66,6 +66,7 @@ def strategy_of(config: MpuConfig, run_dir: Path) -> MpuStrategy:
         instruct=partial(instruct, arm.settings),
         attendance=attendance,
         spool=run_dir / ".incoming",
+        lora=arm.settings.lora,
     )
 
 
@@ -132,8 +133,8 @@ def test_adapters_travel_as_factors(config: MpuConfig, tmp_path: Path) -> None:
 FAULTS = {
     "raises-1": "ValueError: boom",
     "nan-1": "has an entry that is not finite",
-    "shape-1": "published was",
-    "key-1": "was not published; did you mean",
+    "shape-1": "has shape (400, 31), expected (400, 32)",
+    "key-1": "was not asked for; did you mean",
     "lacking-1": "is missing",
     "zero-1": "exactly zero",
     "impostor-1": "it sent an update of client 'f-1'",

@@ -1,5 +1,6 @@
 """A killed client goes on where it was; what comes of it is what would have come of it."""
 
+import errno
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ from fedunlearn.data.records import write_jsonl
 from fedunlearn.errors import RunError
 from fedunlearn.models.adapters import LoraSettings, attached, read_adapter
 from fedunlearn.objectives import GradAscent
-from fedunlearn.summary import ClientSummary
+from fedunlearn.summary import ClientSummary, files
 from fedunlearn.training.checkpoints import Checkpoints
 from fedunlearn.training.client_job import run_client_job
 from fedunlearn.training.client_settings import ClientIdentity, ClientInstructions
@@ -315,3 +316,18 @@ def test_a_training_that_diverges_after_it_was_resumed_goes_back_to_the_same_ada
     resumed, again = once(replace(at, path=last))
     assert resumed.diverged_at_step == bad  # type: ignore[attr-defined]
     assert all(torch.equal(weights[key], again[key]) for key in weights)
+
+
+def test_a_full_disk_does_not_lose_the_summary_that_is_to_be_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Log
+) -> None:
+    def full(path: Path, tensors: object, **_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write_tensors", full)
+    with caplog.at_level(logging.WARNING):
+        sent = client(tmp_path)
+    assert "is sent, but not kept" in caplog.text
+    assert not list((tmp_path / "work" / "plain").glob("*summary*"))
+    monkeypatch.undo()
+    assert_same(client(tmp_path), sent)

@@ -1,0 +1,179 @@
+"""Peak memory of the server while clients upload, and while it merges what they sent.
+
+    python benchmarks/upload_memory.py FOLDER [--clients 8] [--megabytes 300]
+
+Replies are made one at a time, as they come over the wire: arrays in Flower's messages. The peak is
+that of the own memory (``RssAnon``, looked at every 2 ms) above where it began; mapped files
+are not counted. It includes the making of each reply. Target: one payload, not clients x payload.
+"""
+
+import argparse
+import hashlib
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from flwr.app import RecordDict
+
+from fedunlearn.aggregation import MergeSettings
+from fedunlearn.aggregation.files import merge_to
+from fedunlearn.events import EventLog
+from fedunlearn.models.adapters import LoraSettings
+from fedunlearn.rounds import Hello, Roster, RoundRules
+from fedunlearn.summary import ClientSummary, SummaryMeta, layout_digest, open_summaries, to_wire
+from fedunlearn.training.client_settings import ClientInstructions
+from fedunlearn.training.fisher_pass import FisherSettings
+from fedunlearn.training.loop import TrainingSettings
+from strategies import records
+from strategies.exchange import Answer, Patience
+from strategies.firm import FirmStrategy
+
+MIB = 1 << 20
+COLUMNS, TENSORS, RANK = 4096, 8, 8
+
+
+class Peak:
+    """Largest anonymous memory of this process over a while, above where it began."""
+
+    bytes = 0
+
+
+@contextmanager
+def peak() -> Iterator[Peak]:
+    found, over, start = Peak(), threading.Event(), _anonymous()
+
+    def watch() -> None:
+        while not over.is_set():
+            found.bytes = max(found.bytes, _anonymous() - start)
+            time.sleep(0.002)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _anonymous() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def summary_of(client_id: str, rows: int, seed: int) -> ClientSummary:
+    draw = torch.Generator().manual_seed(seed)
+    adapter, fisher = {}, {}
+    for n in range(TENSORS):
+        module = f"model.layers.{n}.mlp.down_proj"
+        key = f"base_model.model.{module}"
+        adapter[f"{key}.lora_A.weight"] = torch.randn(RANK, COLUMNS, generator=draw)
+        adapter[f"{key}.lora_B.weight"] = torch.randn(rows, RANK, generator=draw)
+        fisher[f"{module}.weight"] = torch.rand(rows, COLUMNS, generator=draw).bfloat16()
+    role = "retain" if client_id.startswith("r") else "forget"
+    meta = SummaryMeta(
+        client_id=client_id,
+        role=role,  # type: ignore[arg-type]
+        domain="d",
+        objective="npo",
+        num_examples=1,
+        base_model="m",
+        base_model_sha256="0" * 64,
+        layout_digest=layout_digest(fisher),
+    )
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 16}
+    return ClientSummary(meta=meta, adapter_config=config, adapter=adapter, fisher=fisher)
+
+
+def digest(tensors: dict[str, torch.Tensor]) -> str:
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        bits = tensors[name].contiguous().view(torch.uint8)
+        found.update(name.encode() + bytes(bits.numpy().data))
+    return found.hexdigest()
+
+
+class Uploads:
+    """Makes one reply after the other, and forgets it."""
+
+    def __init__(self, strategy: FirmStrategy, clients: int, rows: int) -> None:
+        self.hashes: dict[str, str] = {}
+        self.payload = 0
+        self._strategy, self._rows = strategy, rows
+        self.hellos = tuple(
+            Hello(
+                n,
+                f"{'r' if n == 0 else 'f'}-{n}",
+                "retain" if n == 0 else "forget",
+                "d",
+                1,
+                "m",
+                "0" * 64,
+            )
+            for n in range(clients)
+        )
+
+    def __iter__(self) -> Iterator[Answer]:
+        for hello in self.hellos:
+            yield Answer(hello.node_id, self._content(hello))
+
+    def _content(self, hello: Hello) -> RecordDict:
+        summary = summary_of(hello.client_id, self._rows, hello.node_id)
+        self.hashes[hello.client_id] = digest({**summary.adapter, **summary.fisher})
+        question = self._strategy._task(1).content(hello.node_id, 1.0)
+        arrays, meta = to_wire(summary)
+        self.payload = sum(array.nbytes for array in arrays.values())
+        return records.summary_content(arrays, meta, records.task_digest(question))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--megabytes", type=int, default=300)
+    chosen = parser.parse_args()
+    rows = chosen.megabytes * MIB // (2 * COLUMNS * TENSORS)
+    brief = TrainingSettings(objective={"name": "npo"})
+    strategy = FirmStrategy(
+        ClientInstructions(
+            seed=0,
+            lora=LoraSettings(rank=RANK, alpha=16),
+            forget=brief,
+            retain=brief,
+            fisher=FisherSettings(),
+        ),
+        run_dir=chosen.folder,
+        rules=RoundRules(1.0, 1.0, 1.0),
+        events=EventLog(chosen.folder / "events.jsonl", clock=time.time),
+        patience=Patience(clock=time.monotonic, sleep=time.sleep),
+        weights={f"model.layers.{n}.mlp.down_proj.weight": (rows, COLUMNS) for n in range(TENSORS)},
+    )
+    uploads = Uploads(strategy, chosen.clients, rows)
+    strategy.attendance.roster = Roster(uploads.hellos)
+    strategy.spool.prepare()
+    with peak() as making:
+        for _ in uploads:
+            break
+    start = time.monotonic()
+    with peak() as taking:
+        strategy._collect(iter(uploads))
+    took = time.monotonic() - start
+    summaries = open_summaries(strategy.spool.summaries)
+    for one in summaries:
+        got = digest({**dict(one.adapter), **dict(one.fisher)})
+        assert got == uploads.hashes[one.meta.client_id], one.meta.client_id
+    with peak() as merging:
+        merge_to(chosen.folder / "merged", summaries, MergeSettings(method="firm"))
+    payload = uploads.payload
+    print(f"{chosen.clients} clients, {payload / MIB:.0f} MiB each, hashes equal, {took:.1f} s")
+    for what, found in (("making one reply", making), ("taking all", taking), ("merging", merging)):
+        print(f"{what}: peak {found.bytes / MIB:.0f} MiB, {found.bytes / payload:.2f} payloads")
+
+
+if __name__ == "__main__":
+    main()
