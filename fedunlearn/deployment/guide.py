@@ -52,11 +52,10 @@ def _wrapped(command: Sequence[str]) -> str:
     """Break a command over lines, before its options."""
     lines = [""]
     for word in map(shlex.quote, command):
-        if word.startswith("--") and len(lines[-1]) + len(word) > _LINE // 2:
-            lines.append("  " + word)
-        else:
-            lines[-1] = f"{lines[-1]} {word}".strip() if len(lines) == 1 else f"{lines[-1]} {word}"
-    return " \\\n".join(lines)
+        if word.startswith("--") and len(lines[-1]) > _LINE // 2:
+            lines.append(" ")
+        lines[-1] += f" {word}"
+    return " \\\n".join(lines).strip()
 
 
 _TEXT = """\
