@@ -2,13 +2,16 @@
 
     python benchmarks/upload_memory.py FOLDER [--clients 8] [--megabytes 300]
 
-Replies are made one at a time, as they come over the wire: arrays in Flower's messages. The peak is
-that of the own memory (``RssAnon``, looked at every 2 ms) above where it began; mapped files
-are not counted. It includes the making of each reply. Target: one payload, not clients x payload.
+Replies are made first and put on disk, then read one at a time into Flower's messages. The peak is
+that of the process's own memory (``RssAnon``, looked at every 2 ms) above where it began; mapped
+files are not counted. Target: one payload, not clients x payload.
 """
 
 import argparse
+import ctypes
+import gc
 import hashlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from flwr.app import RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedunlearn.aggregation import MergeSettings
 from fedunlearn.aggregation.files import merge_to
@@ -43,6 +46,8 @@ class Peak:
 
 @contextmanager
 def peak() -> Iterator[Peak]:
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed before is not to hide what is taken now
     found, over, start = Peak(), threading.Event(), _anonymous()
 
     def watch() -> None:
@@ -99,36 +104,50 @@ def digest(tensors: dict[str, torch.Tensor]) -> str:
 
 
 class Uploads:
-    """Makes one reply after the other, and forgets it."""
+    """Replies on disk as they would come over the wire; one is read after the other."""
 
-    def __init__(self, strategy: FirmStrategy, clients: int, rows: int) -> None:
+    def __init__(self, folder: Path, strategy: FirmStrategy, clients: int, rows: int) -> None:
         self.hashes: dict[str, str] = {}
         self.payload = 0
-        self._strategy, self._rows = strategy, rows
-        self.hellos = tuple(
-            Hello(
-                n,
-                f"{'r' if n == 0 else 'f'}-{n}",
-                "retain" if n == 0 else "forget",
-                "d",
-                1,
-                "m",
-                "0" * 64,
-            )
-            for n in range(clients)
-        )
+        self._folder, self._strategy = folder, strategy
+        self.hellos = tuple(hello_of(n) for n in range(clients))
+        strategy.attendance.roster = Roster(self.hellos)
+        for hello in self.hellos:
+            self._write(hello, summary_of(hello.client_id, rows, hello.node_id))
+
+    def _write(self, hello: Hello, summary: ClientSummary) -> None:
+        self.hashes[hello.client_id] = digest({**summary.adapter, **summary.fisher})
+        arrays, meta = to_wire(summary)
+        self.payload = sum(array.nbytes for array in arrays.values())
+        place = self._folder / hello.client_id
+        place.mkdir(parents=True)
+        (place / "meta").write_text(meta)
+        for number, (name, array) in enumerate(sorted(arrays.items())):
+            message = Array(array)
+            (place / f"{number}.npy").write_bytes(message.data)
+            index = [name, message.dtype, list(message.shape)]
+            (place / f"{number}.json").write_text(json.dumps(index))
 
     def __iter__(self) -> Iterator[Answer]:
         for hello in self.hellos:
             yield Answer(hello.node_id, self._content(hello))
 
     def _content(self, hello: Hello) -> RecordDict:
-        summary = summary_of(hello.client_id, self._rows, hello.node_id)
-        self.hashes[hello.client_id] = digest({**summary.adapter, **summary.fisher})
+        place = self._folder / hello.client_id
+        arrays = ArrayRecord()
+        for index in sorted(place.glob("*.json")):
+            name, dtype, shape = json.loads(index.read_text())
+            data = index.with_suffix(".npy").read_bytes()
+            arrays[name] = Array(dtype, tuple(shape), records.SERIALIZED, data)
         question = self._strategy._task(1).content(hello.node_id, 1.0)
-        arrays, meta = to_wire(summary)
-        self.payload = sum(array.nbytes for array in arrays.values())
-        return records.summary_content(arrays, meta, records.task_digest(question))
+        task = records.task_digest(question)
+        told = ConfigRecord({"meta": (place / "meta").read_text(), "task": task})
+        return RecordDict({"arrays": arrays, "summary": told})
+
+
+def hello_of(number: int) -> Hello:
+    role = "forget" if number else "retain"
+    return Hello(number, f"{role[0]}-{number}", role, "d", 1, "m", "0" * 64)
 
 
 def main() -> None:
@@ -153,10 +172,9 @@ def main() -> None:
         patience=Patience(clock=time.monotonic, sleep=time.sleep),
         weights={f"model.layers.{n}.mlp.down_proj.weight": (rows, COLUMNS) for n in range(TENSORS)},
     )
-    uploads = Uploads(strategy, chosen.clients, rows)
-    strategy.attendance.roster = Roster(uploads.hellos)
+    uploads = Uploads(chosen.folder / "replies", strategy, chosen.clients, rows)
     strategy.spool.prepare()
-    with peak() as making:
+    with peak() as reading:
         for _ in uploads:
             break
     start = time.monotonic()
@@ -171,7 +189,11 @@ def main() -> None:
         merge_to(chosen.folder / "merged", summaries, MergeSettings(method="firm"))
     payload = uploads.payload
     print(f"{chosen.clients} clients, {payload / MIB:.0f} MiB each, hashes equal, {took:.1f} s")
-    for what, found in (("making one reply", making), ("taking all", taking), ("merging", merging)):
+    for what, found in (
+        ("reading one reply", reading),
+        ("taking all", taking),
+        ("merging", merging),
+    ):
         print(f"{what}: peak {found.bytes / MIB:.0f} MiB, {found.bytes / payload:.2f} payloads")
 
 

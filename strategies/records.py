@@ -186,7 +186,8 @@ def read_copy(content: RecordDict) -> tuple[dict[str, NDArray[np.generic]], str,
     record = content.array_records.get("arrays")
     if not isinstance(dtypes, str) or record is None:
         raise SummaryError("the server's message carries no copy")
-    return _decode_all(record, None), dtypes, read_task(content)
+    # left as it is: within one process, the server sends the same record to all
+    return {name: _decode(name, one) for name, one in record.items()}, dtypes, read_task(content)
 
 
 def update_content(
@@ -212,7 +213,7 @@ def read_update(
     texts, record = content.config_records.get("update"), content.array_records.get("arrays")
     if texts is None or record is None:
         raise SummaryError(f"the reply holds {sorted(content)}, expected 'arrays' and 'update'")
-    return _decode_all(record, form), dict(texts)
+    return _take_all(record, form), dict(texts)
 
 
 def summary_content(
@@ -245,15 +246,18 @@ def read_summary(
     record = content.array_records.get("arrays")
     if not isinstance(meta, str) or record is None:
         raise SummaryError(f"the reply holds {sorted(content)}, expected 'arrays' and 'summary'")
-    return _decode_all(record, form), meta
+    return _take_all(record, form), meta
 
 
-def _decode_all(record: ArrayRecord, form: UploadForm | None) -> dict[str, NDArray[np.generic]]:
-    """Decode arrays, all of them held against the form before the first is looked into."""
+def _take_all(record: ArrayRecord, form: UploadForm | None) -> dict[str, NDArray[np.generic]]:
+    """Decode arrays, all of them held against the form before the first is looked into.
+
+    Each is taken out of the message as it is copied, so that one payload is in memory, not two.
+    """
     for name, array in record.items():
         if form is not None:
             form.admit(name, tuple(array.shape))
-    return {name: _decode(name, array) for name, array in record.items()}
+    return {name: _decode(name, record.pop(name)).copy() for name in list(record)}
 
 
 def _decode(name: str, array: Array) -> NDArray[np.generic]:

@@ -1,15 +1,30 @@
 """Safetensors files: any tensor can be written, and one tensor at a time is read."""
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fedunlearn.errors import InputError
+
+_ALIGNMENT = 8
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""The format's names of PyTorch's dtypes."""
 
 
 def write_tensors(
@@ -19,25 +34,35 @@ def write_tensors(
 
     Args:
         path: a ``.safetensors`` file.
-        tensors: name to tensor, any device and dtype; each is stored on its own.
+        tensors: name to tensor, any device and usual dtype; each is stored on its own, one after
+            the other, without a copy of all of them.
         metadata: text for the header; PEFT and transformers expect ``{"format": "pt"}``, which
             is the default.
     """
-    owned: dict[str, Tensor] = {}
-    storages: set[int] = set()
-    for name, tensor in sorted(tensors.items()):
-        tensor = tensor.detach().cpu()
-        if not _stands_alone(tensor) or tensor.untyped_storage().data_ptr() in storages:
-            tensor = tensor.clone(memory_format=torch.contiguous_format)
-        storages.add(tensor.untyped_storage().data_ptr())
-        owned[name] = tensor
-    save_file(owned, path, metadata=dict(metadata or {"format": "pt"}))
+    stored = {name: tensor.detach() for name, tensor in sorted(tensors.items())}
+    # the widest first, so that every tensor begins at a multiple of its item's size
+    order = sorted(stored, key=lambda name: (-stored[name].element_size(), name))
+    header: dict[str, object] = {"__metadata__": dict(metadata or {"format": "pt"})}
+    end = 0
+    for name in order:
+        start, end = end, end + stored[name].numel() * stored[name].element_size()
+        header[name] = {
+            "dtype": _DTYPES[stored[name].dtype],
+            "shape": list(stored[name].shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(_ALIGNMENT, "little") + text)
+        for name in order:
+            file.write(_bytes(stored[name]))
 
 
-def _stands_alone(tensor: Tensor) -> bool:
-    """Whether the tensor is all of its storage; safetensors refuses or bloats other views."""
-    size = tensor.numel() * tensor.element_size()
-    return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == size
+def _bytes(tensor: Tensor) -> memoryview:
+    """The entries row by row, in the tensor's own memory where they lie so already."""
+    flat = tensor.cpu().contiguous().reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy() if flat.numel() else b"")
 
 
 class TensorFile(Mapping[str, Tensor]):

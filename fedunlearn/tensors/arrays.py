@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedunlearn.tensors.bits import bf16_to_bits, bits_to_bf16
+from fedunlearn.tensors.bits import bf16_to_bits
 
 Array = np.ndarray[Any, Any]
 _WIRE_DTYPES = {"bfloat16": "uint16", "float16": "float16", "float32": "float32"}
@@ -28,7 +28,10 @@ def to_array(tensor: Tensor) -> Array:
 
 
 def to_tensor(array: object, dtype: object) -> Tensor:
-    """Invert :func:`to_array`, in memory of its own.
+    """Invert :func:`to_array`.
+
+    The tensor lies in the array's memory where that may be written to, which its owner then must
+    not do; else in memory of its own.
 
     Args:
         array: what somebody sent.
@@ -45,9 +48,11 @@ def to_tensor(array: object, dtype: object) -> Tensor:
     if not isinstance(array, np.ndarray) or array.dtype != np.dtype(expected):
         sort = getattr(array, "dtype", type(array).__name__)
         raise ValueError(f"came as {sort}, expected {expected} for a {dtype} tensor")
+    if not (array.flags.writeable and array.flags.c_contiguous):
+        array = np.array(array, order="C")
     if dtype == "bfloat16":
-        return bits_to_bf16(array)
-    return torch.from_numpy(np.array(array, order="C"))  # a copy: the buffer may be read-only
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def _shown(value: object) -> str:

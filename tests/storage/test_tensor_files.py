@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from fedunlearn.errors import InputError
 from fedunlearn.storage import TensorFile, write_tensors
@@ -47,3 +47,18 @@ def test_truncated(tmp_path: Path, size: int) -> None:
 def test_missing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"x\.safetensors is missing"):
         TensorFile(tmp_path / "x.safetensors")
+
+
+def test_the_file_reads_like_that_of_the_formats_own_writer(tmp_path: Path) -> None:
+    dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int8)
+    tensors = {f"{n}": torch.arange(5).to(dtype) for n, dtype in enumerate(dtypes)}
+    tensors |= {"bool": torch.tensor([True, False, True]), "0-d": torch.tensor(2.5)}
+    write_tensors(tmp_path / "ours.safetensors", tensors)
+    save_file(tensors, tmp_path / "theirs.safetensors", metadata={"format": "pt"})
+    ours, theirs = (
+        load_file(tmp_path / "ours.safetensors"),
+        load_file(tmp_path / "theirs.safetensors"),
+    )
+    for name, tensor in tensors.items():
+        assert ours[name].dtype == theirs[name].dtype == tensor.dtype
+        assert torch.equal(ours[name], theirs[name])

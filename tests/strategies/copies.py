@@ -92,6 +92,11 @@ def _spoil(update: CopyUpdate, sort: str) -> CopyUpdate:
         del tensors[name]
     if sort == "zero":
         tensors = {key: torch.zeros_like(value) for key, value in tensors.items()}
+    if sort == "poison":
+        tensors = {key: one if ".lora_A." in key else one * 100 for key, one in tensors.items()}
+    if sort == "regex":
+        pattern = {"rank_pattern": {"(([a-z.0-9])+.)+#": 2}}
+        meta = replace(meta, adapter_config={**(meta.adapter_config or {}), **pattern})
     if sort == "impostor":
         meta = replace(meta, client_id="f-1")
     if sort == "stale":

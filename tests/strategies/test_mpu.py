@@ -1,10 +1,12 @@
 """MPU's strategy against real clients in this process."""
 
+import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -55,6 +57,7 @@ def strategy_of(config: MpuConfig, run_dir: Path) -> MpuStrategy:
             handshake_s=2.0,
             deadline_s=60.0,
             allow_partial=config.federation.allow_partial,
+            outliers=config.federation.outliers,
         ),
         events=EventLog(run_dir / "events.jsonl", clock=lambda: 0.0),
         patience=Patience(clock=clock, sleep=clock.sleep),
@@ -244,3 +247,40 @@ def test_killed_between_copies_the_strategy_goes_on(config: MpuConfig, tmp_path:
 
 def test_the_arm_is_one_of_two_rounds_of_two_copies() -> None:
     assert (ARM.rounds, ARM.copies_a_round) == (2, 2)
+
+
+@pytest.mark.parametrize("arm", [replace(ARM, rounds=1), LORA_ARM], ids=["dense", "adapter"])
+def test_a_poisoned_update_is_reported_refused_or_clipped(arm: ArmSettings, tmp_path: Path) -> None:
+    def with_policy(policy: str) -> tuple[MpuStrategy, list[dict[str, Any]]]:
+        settings = {"allow_partial": True, "outliers": policy}
+        config = copies_config(tmp_path, "f-2", "f-3", "poison-1", **settings)
+        config = replace(config, arms={"mpu": arm})
+        strategy = strategy_of(config, tmp_path / policy)
+        strategy.run(TableGrid(nodes_of(config)))
+        events = read_events(tmp_path / policy / "events.jsonl")
+        return strategy, [one for one in events if one["event"] == "outlier"]
+
+    moved: dict[str, float] = {}
+    for policy in ("report", "clip", "refuse"):
+        strategy, outliers = with_policy(policy)
+        assert {one["client_id"] for one in outliers} == {"poison-1"}
+        assert {one["copy"] for one in outliers} >= {1}
+        assert "client 'poison-1' (brewing): the norm of its update" in strategy.warnings[0]
+        base = Bench(copies_config(tmp_path), tmp_path)._weights
+        after = strategy.rounds.weights
+        moved[policy] = math.hypot(*((after[n] - base[n]).norm().item() for n in base))
+    assert "poison-1" not in strategy.rounds.clients
+    assert moved["refuse"] < moved["clip"] < moved["report"] / 5
+
+
+def test_an_honest_copy_is_not_accused(tmp_path: Path) -> None:
+    config = copies_config(tmp_path, "f-2", "f-3")
+    strategy = strategy_of(config, tmp_path / "run")
+    strategy.run(TableGrid(nodes_of(config)))
+    assert strategy.warnings == ()
+
+
+def test_an_adapter_with_a_pattern_in_bad_faith_is_refused(tmp_path: Path) -> None:
+    config = replace(copies_config(tmp_path, "regex-1"), arms={"mpu": LORA_ARM})
+    with pytest.raises(RunError, match=r"client 'regex-1' .*rank_pattern"):
+        run(config, tmp_path / "run")
