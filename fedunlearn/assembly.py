@@ -10,6 +10,7 @@ from fedunlearn import __version__
 from fedunlearn.absence import absentees
 from fedunlearn.aggregation import MergeReport
 from fedunlearn.config.schema import RunConfig
+from fedunlearn.evaluation.own_data import ClientEvaluation
 from fedunlearn.events import read_events
 from fedunlearn.matching import compare_all
 from fedunlearn.report import (
@@ -38,6 +39,7 @@ def build_report(
     base: Mapping[str, SetReport],
     events: Path,
     warnings: Sequence[str],
+    own_data: Sequence[ClientEvaluation] = (),
 ) -> Report:
     """Assemble everything ``report.json`` holds.
 
@@ -48,6 +50,7 @@ def build_report(
         base: scores of the base model.
         events: the run's ``events.jsonl``; need not exist.
         warnings: what the round had to say.
+        own_data: what clients said of a merge.
     """
     metric = leading_metric(base)
     configured = {f.trial.merge: f for f in findings if f.trial.configured}
@@ -76,6 +79,7 @@ def build_report(
         sweep=tuple(_sweep_point(f) for f in findings if f.trial.merge in config.swept),
         comparisons=tuple(compare_all(settings, references)),
         limits=(*LIMITS, *_ranking_limits(base, configured), *_sample_limits(base)),
+        own_data=tuple(own_data),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, Literal, NoReturn
 import click
 import typer
 
-from fedunlearn.cli_evaluation import evaluate, retrain
+from fedunlearn.cli_evaluation import evaluate, probe, retrain
 from fedunlearn.errors import FedUnlearnError
 from fedunlearn.names import OWN_THREADS
 from fedunlearn.offline import go_offline
@@ -281,6 +281,7 @@ def compare(
 
 app.command()(evaluate)
 app.command()(retrain)
+app.command()(probe)
 
 
 @app.command("list")

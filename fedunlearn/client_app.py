@@ -1,4 +1,4 @@
-"""Composition root of a client: a Flower ClientApp with three thin handlers.
+"""Composition root of a client: a Flower ClientApp with four thin handlers.
 
 Who the node is comes from the node. In a deployment its ``--node-config`` has ``client-id``,
 ``role``, ``domain`` and ``data``, and where its objective reads them ``retain-data`` and
@@ -20,6 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.common import Scalar
 
 from clients.deadline import time_limit
+from clients.evaluate import EvaluatingClient
 from clients.unlearn import RunJob, UnlearnClient, read_fit
 from clients.unlearn_copy import CopyClient, RunCopyJob, read_copy_fit
 from fedunlearn.config import AnyConfig, MpuConfig
@@ -148,6 +149,15 @@ def make_client_app(
         arrays, meta = read_fit(client.fit([], {"instructions": records.read_task(content)}))
         return records.summary_content(arrays, meta)
 
+    def evaluate(config: AnyConfig, identity: ClientIdentity, content: RecordDict) -> RecordDict:
+        if isinstance(config, MpuConfig) or config.federation.evaluate is None:
+            raise ConfigError(["federation.evaluate: this node's config does not ask for it"])
+        arrays, merge = records.read_evaluation_task(content)
+        client = EvaluatingClient(identity, config.model, config.evaluation)
+        told: dict[str, Scalar] = {"names": json.dumps(list(arrays)), "merge": merge}
+        _, _, found = client.evaluate(list(arrays.values()), told)
+        return records.evaluation_content(str(found["evaluation"]))
+
     def unlearn_copy(
         config: AnyConfig, identity: ClientIdentity, content: RecordDict
     ) -> RecordDict:
@@ -184,6 +194,10 @@ def make_client_app(
     @app.train("copy")
     def _unlearn_copy(message: Message, context: Context) -> Message:
         return handle(message, context, unlearn_copy)
+
+    @app.evaluate()
+    def _evaluate(message: Message, context: Context) -> Message:
+        return handle(message, context, evaluate)
 
     return app
 

@@ -13,6 +13,7 @@ from fedunlearn.assembly import build_report
 from fedunlearn.config import AnyConfig, CommonConfig, RunConfig, check_files, leak_notes, to_yaml
 from fedunlearn.errors import InputError
 from fedunlearn.evaluation import read_bank
+from fedunlearn.evaluation.own_data import read_own
 from fedunlearn.events import EVENTS_FILE
 from fedunlearn.models.loading import load_base
 from fedunlearn.plots import write_plot
@@ -132,6 +133,7 @@ def finish(
         base=base_scores,
         events=run_dir / EVENTS_FILE,
         warnings=warnings,
+        own_data=read_own(run_dir),
     )
     _write(report, run_dir)
     return report

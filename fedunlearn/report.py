@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from fedunlearn.evaluation.own_data import ClientEvaluation
 from fedunlearn.matching import Comparison
 from fedunlearn.scores import Metric, SetReport
 from fedunlearn.storage import read_typed, replace_json
@@ -141,6 +142,8 @@ class Report:
         sweep: by merge, then gamma; includes the configured gamma.
         comparisons: matched forgetting; see :mod:`fedunlearn.matching`.
         limits: what the numbers cannot show.
+        own_data: what clients say of one merge on their own data; empty where they were not
+            asked.
     """
 
     format_version: int
@@ -155,6 +158,7 @@ class Report:
     sweep: tuple[SweepPoint, ...]
     comparisons: tuple[Comparison, ...]
     limits: tuple[str, ...]
+    own_data: tuple[ClientEvaluation, ...] = ()
 
 
 _ADAPTER = TypeAdapter(Report)
