@@ -10,6 +10,7 @@ from fedunlearn import __version__
 from fedunlearn.absence import absentees
 from fedunlearn.aggregation import MergeReport
 from fedunlearn.config.schema import RunConfig
+from fedunlearn.evaluation.own_data import ClientEvaluation
 from fedunlearn.events import read_events
 from fedunlearn.fates import fates
 from fedunlearn.matching import compare_all
@@ -40,6 +41,7 @@ def build_report(
     base: Mapping[str, SetReport],
     events: Path,
     warnings: Sequence[str],
+    own_data: Sequence[ClientEvaluation] = (),
 ) -> Report:
     """Assemble everything ``report.json`` holds.
 
@@ -50,6 +52,7 @@ def build_report(
         base: scores of the base model.
         events: the run's ``events.jsonl``; need not exist.
         warnings: what the round had to say.
+        own_data: what clients said of a merge.
     """
     metric = leading_metric(base)
     configured = {f.trial.merge: f for f in findings if f.trial.configured}
@@ -83,6 +86,7 @@ def build_report(
         limits=(*LIMITS, *_ranking_limits(base, configured), *_sample_limits(base)),
         fates=fates(clients, missing, merges),
         outliers=read_outliers(log),
+        own_data=tuple(own_data),
     )
 
 

@@ -20,7 +20,7 @@ import click
 import typer
 
 from fedunlearn.cli_deploy import deploy
-from fedunlearn.cli_evaluation import evaluate, retrain
+from fedunlearn.cli_evaluation import evaluate, probe, retrain
 from fedunlearn.errors import FedUnlearnError
 from fedunlearn.names import OWN_THREADS
 from fedunlearn.offline import go_offline
@@ -305,6 +305,7 @@ def compare(
 app.command()(evaluate)
 app.command()(retrain)
 app.add_typer(deploy, name="deploy")
+app.command()(probe)
 
 
 @app.command("list")

@@ -1,4 +1,4 @@
-"""The commands ``evaluate`` and ``retrain`` as the command line takes them.
+"""The commands ``evaluate``, ``probe`` and ``retrain`` as the command line takes them.
 
 As in :mod:`fedunlearn.cli`, what they do is imported only when they are run.
 """
@@ -52,6 +52,60 @@ def evaluate(
         base=base,
         retrained=retrained,
         reference=reference,
+        dtype=dtype,
+        device=device,
+        batch_size=batch_size,
+        quiet=quiet,
+    )
+
+
+def probe(
+    model: Annotated[
+        str, typer.Argument(help="The unlearned model, a run's folder, or an adapter's.")
+    ],
+    suite: Annotated[
+        str, typer.Option(help="See `fedunlearn list suites`; or a YAML file with its settings.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the results; an earlier one goes on.")],
+    override: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Settings of the probes, e.g. relearning.steps=[0,5]."
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Setting of the suite, e.g. forget=forget05.")
+    ] = None,
+    merge: Annotated[str, typer.Option(help="Of a run: the merge to put on.")] = "firm",
+    base: Annotated[
+        str | None, typer.Option(help="Of an adapter: its base model, where it names none.")
+    ] = None,
+    original: Annotated[
+        str | None, typer.Option(help="Model before unlearning; of a run, what it started from.")
+    ] = None,
+    retrained: Annotated[
+        str | None, typer.Option(help="Model trained without the forget data.")
+    ] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"] | None, typer.Option(help="Of the weights in memory.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Sequences a forward pass.")] = 32,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Try to bring back what was unlearned: relearning, rounding, other prompts."""
+    from fedunlearn import probe_commands
+
+    probe_commands.run_probe(
+        model,
+        override or (),
+        suite,
+        option or (),
+        out,
+        merge=merge,
+        base=base,
+        original=original,
+        retrained=retrained,
         dtype=dtype,
         device=device,
         batch_size=batch_size,

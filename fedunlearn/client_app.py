@@ -1,4 +1,4 @@
-"""Composition root of a client: a Flower ClientApp with three thin handlers.
+"""Composition root of a client: a Flower ClientApp with four thin handlers.
 
 Which clients a node answers for comes from the node, see :mod:`fedunlearn.node_config`. In the
 handshake it speaks for all of them; a training message is for one, and the node refuses one that
@@ -19,6 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.common import Scalar
 
 from clients.deadline import time_limit
+from clients.evaluate import EvaluatingClient
 from clients.unlearn import RunJob, UnlearnClient, read_fit
 from clients.unlearn_copy import CopyClient, RunCopyJob, read_copy_fit
 from fedunlearn.config import AnyConfig, MpuConfig
@@ -71,6 +72,15 @@ def make_client_app(
         arrays, meta = read_fit(client.fit([], {"instructions": records.read_task(content)}))
         return records.summary_content(arrays, meta, records.task_digest(content))
 
+    def evaluate(config: AnyConfig, identity: ClientIdentity, content: RecordDict) -> RecordDict:
+        if isinstance(config, MpuConfig) or config.federation.evaluate is None:
+            raise ConfigError(["federation.evaluate: this node's config does not ask for it"])
+        arrays, merge = records.read_evaluation_task(content)
+        client = EvaluatingClient(identity, config.model, config.evaluation)
+        told: dict[str, Scalar] = {"names": json.dumps(list(arrays)), "merge": merge}
+        _, _, found = client.evaluate(list(arrays.values()), told)
+        return records.evaluation_content(str(found["evaluation"]))
+
     def unlearn_copy(
         config: AnyConfig, identity: ClientIdentity, content: RecordDict
     ) -> RecordDict:
@@ -105,6 +115,10 @@ def make_client_app(
     @app.train("copy")
     def _unlearn_copy(message: Message, context: Context) -> Message:
         return handle(message, context, partial(do_for_one, unlearn_copy))
+
+    @app.evaluate()
+    def _evaluate(message: Message, context: Context) -> Message:
+        return handle(message, context, partial(do_for_one, evaluate))
 
     return app
 

@@ -14,6 +14,7 @@ from fedunlearn.assembly import build_report
 from fedunlearn.config import AnyConfig, CommonConfig, RunConfig, check_files, leak_notes, to_yaml
 from fedunlearn.errors import InputError, RunError
 from fedunlearn.evaluation import read_bank
+from fedunlearn.evaluation.own_data import read_own
 from fedunlearn.events import EVENTS_FILE, read_events
 from fedunlearn.models.loading import fingerprint, load_base
 from fedunlearn.models.patching import applied
@@ -182,6 +183,7 @@ def finish(
         base=base_scores,
         events=run_dir / EVENTS_FILE,
         warnings=[*warnings, *spent],
+        own_data=read_own(run_dir),
     )
     _write(report, run_dir)
     record = RunRecord(

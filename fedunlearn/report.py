@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from fedunlearn.evaluation.own_data import ClientEvaluation
 from fedunlearn.matching import Comparison
 from fedunlearn.outliers import Outlier
 from fedunlearn.scores import Metric, SetReport
@@ -163,6 +164,8 @@ class Report:
         limits: what the numbers cannot show.
         fates: whose data is unlearned and whose is protected, by client.
         outliers: norms of what clients sent that are unlike the others'.
+        own_data: what clients say of one merge on their own data; empty where they were not
+            asked.
     """
 
     format_version: int
@@ -179,6 +182,7 @@ class Report:
     limits: tuple[str, ...]
     fates: tuple[Fate, ...] = ()
     outliers: tuple[Outlier, ...] = ()
+    own_data: tuple[ClientEvaluation, ...] = ()
 
 
 _ADAPTER = TypeAdapter(Report)

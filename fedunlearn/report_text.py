@@ -13,6 +13,7 @@ from fedunlearn.tables import (
     headline,
     matched_table,
     merges_table,
+    own_data_table,
     scores_of,
     sweep_table,
 )
@@ -48,6 +49,7 @@ def to_markdown(report: Report, *, plot: str | None = None) -> str:
         as_markdown(clients_table(report)),
         *bullets("Norms unlike those of the others", list(map(str, report.outliers))),
         *bullets("Whose data is unlearned and whose is protected", [*fate_lines(report.fates)]),
+        *_own_data(report),
         *bullets("What these numbers cannot show", report.limits),
     ]
     return "\n\n".join(sections) + "\n"
@@ -97,6 +99,18 @@ def _sweep(report: Report) -> list[str]:
         "## Gamma sweep",
         f"{METRIC_NAMES[report.metric]}; no client ran again.",
         as_markdown(sweep_table(report)),
+    ]
+
+
+def _own_data(report: Report) -> list[str]:
+    if not report.own_data:
+        return []
+    merge = next((one.scores.merge for one in report.own_data if one.scores), "")
+    return [
+        "## On the clients' own data",
+        f"Means ± standard errors that the clients computed on their own records, before and "
+        f"after the merge {merge}; single records and texts stayed with them.",
+        as_markdown(own_data_table(report)),
     ]
 
 

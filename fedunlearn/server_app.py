@@ -15,14 +15,17 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedunlearn.aggregation import merge_summaries
 from fedunlearn.arms import Bench, finish_arms
 from fedunlearn.config import AnyConfig, ArmSettings, FederationSettings, MpuConfig, RunConfig
 from fedunlearn.copies.update import CopyTicket
 from fedunlearn.errors import FedUnlearnError
+from fedunlearn.evaluation.own_data import write_own
 from fedunlearn.events import EVENTS_FILE, EventLog, Listener
 from fedunlearn.instructions import encode_copy_instructions
 from fedunlearn.models.adapted import adapted_shapes
 from fedunlearn.pipeline import (
+    SUMMARIES_FOLDER,
     finish,
     prepare,
     read_notes,
@@ -30,9 +33,11 @@ from fedunlearn.pipeline import (
     round_warnings,
     unfinished,
 )
-from fedunlearn.rounds import RoundRules
+from fedunlearn.rounds import Roster, RoundRules
 from fedunlearn.run_keys import config_of, folder_of
+from fedunlearn.summary import open_summaries
 from strategies.attendance import Attendance
+from strategies.evaluating import evaluate_clients
 from strategies.exchange import Patience
 from strategies.firm import FirmStrategy
 from strategies.mpu import MpuStrategy
@@ -120,7 +125,19 @@ def _federate_summaries(
         salt=secrets.token_hex(16),
     )
     strategy.summary()
-    strategy.run(grid)
+    outcome = strategy.run(grid)
+    if (name := config.federation.evaluate) is not None:
+        summaries = open_summaries(run_dir / SUMMARIES_FOLDER)
+        found = evaluate_clients(
+            grid,
+            Roster(tuple(h for h in strategy.roster.hellos if h.client_id in outcome.received)),
+            merge_summaries(summaries, config.merges[name]).delta,
+            name,
+            limit_s=config.federation.deadline_s,
+            events=events,
+            patience=patience,
+        )
+        write_own(found, run_dir)
     return strategy.warnings
 
 

@@ -29,7 +29,14 @@ from fedunlearn.progress import Progress  # noqa: E402
 from fedunlearn.server_app import federate, make_server_app  # noqa: E402
 from strategies.spool import Spool  # noqa: E402
 
-_CLIENT_OVER = ("train_reply", "copy_reply", "client_failed", "client_absent", "client_missing")
+_CLIENT_OVER = (
+    "train_reply",
+    "copy_reply",
+    "evaluation",
+    "client_failed",
+    "client_absent",
+    "client_missing",
+)
 
 
 def simulate(
@@ -123,12 +130,11 @@ class _Round:
 
 def steps_of(config: AnyConfig) -> int:
     """How many answers a run waits for."""
-    copies = (
-        sum(arm.rounds * arm.copies_a_round for arm in config.arms.values())
-        if isinstance(config, MpuConfig)
-        else 1
-    )
-    return copies * len(config.clients)
+    if isinstance(config, MpuConfig):
+        answers = sum(arm.rounds * arm.copies_a_round for arm in config.arms.values())
+    else:
+        answers = 1 if config.federation.evaluate is None else 2
+    return answers * len(config.clients)
 
 
 def backend_config(federation: FederationSettings, *, verbose: bool = False) -> dict[str, Any]:

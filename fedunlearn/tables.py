@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from fedunlearn.evaluation.own_data import ClientEvaluation
 from fedunlearn.report import Report
 from fedunlearn.scores import HEADLINE, Metric, SetReport
 from fedunlearn.verdicts import outcome
@@ -160,6 +161,35 @@ def clients_table(report: Report) -> Table:
     ]
     heads = ("client", "role", "domain", "objective", "examples", "bytes sent to it")
     return Table((*heads, "bytes uploaded", "training"), tuple(rows), names=4)
+
+
+def own_data_table(report: Report) -> Table:
+    """What each client says of one merge on its own data, or why it says nothing."""
+    rows = [
+        (
+            one.client_id,
+            one.role,
+            one.domain,
+            *_own(one, "rouge_l_recall"),
+            *_own(one, "answer_probability"),
+            f"{one.bytes_sent:,}",
+            one.reason or "",
+        )
+        for one in report.own_data
+    ]
+    heads = ("client", "role", "domain", "ROUGE-L, base", "merged", "probability, base", "merged")
+    return Table((*heads, "bytes sent", ""), tuple(rows), names=3)
+
+
+def _own(one: ClientEvaluation, metric: str) -> tuple[str, str]:
+    if one.scores is None:
+        return "-", "-"
+    found = [getattr(scores, metric) for scores in (one.scores.base, one.scores.merged)]
+    base, merged = (
+        "-" if score is None else f"{score.mean:.3f} ± {score.standard_error:.3f}"
+        for score in found
+    )
+    return base, merged
 
 
 def merges_table(report: Report) -> Table:

@@ -18,6 +18,10 @@ copy     ``limit``    as above, of a ``train.copy``
          ``arrays``   ArrayRecord: the weights of a published copy, bfloat16 as uint16 bits
  reply   ``arrays``   ArrayRecord: the displacement, or the factors of an adapter
          ``update``   ConfigRecord: ``meta`` (JSON), ``dtypes`` (JSON)
+evaluate ``limit``    as above
+         ``task``     ConfigRecord: ``merge``, the update's name
+         ``arrays``   ArrayRecord: the update, dense float32, by base parameter name
+ reply   ``own``      ConfigRecord: ``evaluation`` (JSON), aggregates only
 either   ``failure``  ConfigRecord: ``client_id``, ``role``, ``domain``, ``reason``
 ======== ============ ============================================================================
 """
@@ -214,6 +218,45 @@ def read_update(
     if texts is None or record is None:
         raise SummaryError(f"the reply holds {sorted(content)}, expected 'arrays' and 'update'")
     return _take_all(record, form), dict(texts)
+
+
+def evaluation_task(client_id: str, arrays: ArrayRecord, merge: str, seconds: float) -> RecordDict:
+    """Encode an update that a client is to measure on its own data."""
+    content = query_content(seconds)
+    content["task"] = ConfigRecord({"client_id": client_id, "merge": merge})
+    content["arrays"] = arrays
+    return content
+
+
+def read_evaluation_task(content: RecordDict) -> tuple[dict[str, NDArray[np.generic]], str]:
+    """Decode an update and its name.
+
+    Raises:
+        SummaryError: the message is not one of ours.
+    """
+    merge = content.config_records.get("task", ConfigRecord()).get("merge")
+    record = content.array_records.get("arrays")
+    if not isinstance(merge, str) or record is None:
+        raise SummaryError("the server's message carries no update to measure")
+    return {name: _decode(name, array) for name, array in record.items()}, merge
+
+
+def evaluation_content(text: str) -> RecordDict:
+    """Encode a client's aggregates."""
+    return RecordDict({"own": ConfigRecord({"evaluation": text})})
+
+
+def read_evaluation(content: RecordDict) -> str:
+    """Decode a client's aggregates as JSON; what they mean is checked elsewhere.
+
+    Raises:
+        SummaryError: the reply holds anything else.
+    """
+    record = content.config_records.get("own", ConfigRecord())
+    text = record.get("evaluation")
+    if not isinstance(text, str) or list(content) != ["own"] or len(record) != 1:
+        raise SummaryError(f"the reply holds {sorted(content)}, expected 'own' alone")
+    return text
 
 
 def summary_content(

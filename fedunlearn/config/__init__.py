@@ -1,6 +1,11 @@
 """The configuration: YAML and overrides in, one typed and checked :class:`RunConfig` out."""
 
-from fedunlearn.config.evaluating import RetrainConfig, load_retraining, load_suite
+from fedunlearn.config.evaluating import (
+    RetrainConfig,
+    load_probes,
+    load_retraining,
+    load_suite,
+)
 from fedunlearn.config.holdings import leak_notes
 from fedunlearn.config.loading import (
     AnyConfig,
@@ -30,6 +35,7 @@ __all__ = [
     "leak_notes",
     "load_config",
     "load_merge",
+    "load_probes",
     "load_retraining",
     "load_run",
     "load_suite",

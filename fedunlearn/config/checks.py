@@ -316,6 +316,12 @@ def _set_faults(parts: _Parts) -> Iterator[str]:
 
 
 def _merge_faults(parts: _Parts) -> Iterator[str]:
+    asked = parts.federation.evaluate if parts.federation else None
+    if asked is not None and parts.arms:
+        yield "federation.evaluate: clients of mpu must not have the model; leave it null"
+    elif asked is not None and asked not in parts.listed:
+        hint = nearest(asked, list(parts.listed))
+        yield f"federation.evaluate: {asked!r} is not in merges{hint}"
     for name in (parts.sweep.gammas or {}) if parts.sweep else ():
         if name not in parts.listed:
             yield f"sweep.gammas: {name!r} is not in merges{nearest(name, list(parts.listed))}"

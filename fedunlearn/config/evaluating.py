@@ -11,6 +11,7 @@ from fedunlearn.config.loading import read_tree
 from fedunlearn.data.reading import DataSpec
 from fedunlearn.errors import ConfigError, InputError
 from fedunlearn.evaluation import SUITES, Suite
+from fedunlearn.evaluation.robustness import ProbeSettings
 from fedunlearn.models.adapters import LoraSettings
 from fedunlearn.models.loading import ModelSettings
 from fedunlearn.settings import settings
@@ -107,6 +108,19 @@ def load_retraining(source: str, overrides: Sequence[str] = ()) -> RetrainConfig
         raise ConfigError([_line(one) for one in fault.errors(include_url=False)]) from None
     config.built_suite()
     return config
+
+
+def load_probes(overrides: Sequence[str] = ()) -> ProbeSettings:
+    """Make the settings of probes from ``dotted.key=value`` texts.
+
+    Raises:
+        ConfigError: an unknown key or a bad value; all are listed.
+        InputError: a text has no ``=``.
+    """
+    try:
+        return TypeAdapter(ProbeSettings).validate_python(_options(overrides))
+    except ValidationError as fault:
+        raise ConfigError([_line(one) for one in fault.errors(include_url=False)]) from None
 
 
 def _suite(tree: dict[str, Any]) -> tuple[str, Suite]:

@@ -56,6 +56,10 @@ class FederationSettings:
             the entries that the run's merges use, the alpha of the one with the largest: a sixth
             of the size at alpha 0.1, with the same result. ``all``: everything, for merges or
             sweeps at a larger alpha later.
+        evaluate: a merge that every client is sent after the round, to measure base model and
+            merge on its own data. Only means over at least 10 of its records come back, rounded
+            to 3 decimals; a client with fewer says nothing. ``None``: clients are not asked. Only
+            in FIRM: clients of MPU must not have the model.
         allow_partial: go on without clients that failed; the report says whose data is then
             not unlearned or not protected. Off: the run fails and no model is written.
         secure_aggregation: must be off: the server sees every upload in the clear. See
@@ -80,6 +84,7 @@ class FederationSettings:
     expected_nodes: int | None = None
     deadline_s: float = 3600.0
     fisher_upload: Literal["kept", "all"] = "kept"
+    evaluate: str | None = None
     allow_partial: bool = False
     secure_aggregation: bool = False
     min_forget_per_domain: int = 0

@@ -9,6 +9,7 @@ from fedunlearn.data.rows import Row, text_of
 from fedunlearn.errors import DataError
 
 PARAPHRASED, PERTURBED = "paraphrased_answer", "perturbed_answer"
+REWORDED = "paraphrased_question"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,15 @@ def wordings_of(row: Row) -> Wordings:
         DataError: a value is no text; the text names row and column.
     """
     return Wordings(_texts(row, PARAPHRASED), _texts(row, PERTURBED))
+
+
+def rewordings_of(row: Row) -> tuple[str, ...]:
+    """Read the question in other words, a text or a list of texts; empty where there is none.
+
+    Raises:
+        DataError: a value is no text; the text names row and column.
+    """
+    return _texts(row, REWORDED)
 
 
 def read_wordings(spec: str | Mapping[str, Any]) -> list[Wordings]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import ClassVar
 
+from fedunlearn.data.encoding import Example, Tokenizer
 from fedunlearn.evaluation.attacks import AttackSettings
 from fedunlearn.evaluation.bench import Bench
 from fedunlearn.evaluation.prompts import PromptSettings, prompt_ids, scored
@@ -37,6 +39,12 @@ class Answering(Task):
         strength: how extraction strength counts.
     """
 
+    scores: ClassVar[tuple[str, ...]] = (
+        "rouge_l_recall",
+        "answer_probability",
+        "extraction_strength",
+    )
+
     prompts: PromptSettings = PromptSettings()
     max_new_tokens: int = 200
     attacks: AttackSettings | None = AttackSettings()
@@ -62,6 +70,10 @@ class Answering(Task):
         if self.max_new_tokens:
             self._generate(bench, samples, records)
         return records
+
+    def lesson(self, tokenizer: Tokenizer, sample: Sample) -> Example:
+        """Question and right answer."""
+        return scored(tokenizer, sample.prompt, sample.target, self.prompts)
 
     def _observed(
         self, bench: Bench, samples: Sequence[Sample], answers: Sequence[Sequence[str]]

@@ -1,6 +1,7 @@
 """Multiple choice by the choices' own text: which is the likeliest answer to the question?"""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from fedunlearn.evaluation.bench import Bench
 from fedunlearn.evaluation.prompts import PromptSettings, scored
@@ -16,6 +17,8 @@ class Choosing(Task):
     Attributes:
         prompts: how questions are put.
     """
+
+    scores: ClassVar[tuple[str, ...]] = ("choice_accuracy",)
 
     prompts: PromptSettings = PromptSettings()
 

@@ -1,8 +1,9 @@
 """Verbatim memorisation: the beginning of a text is shown, what follows is generated."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
+from fedunlearn.data.encoding import Example, Tokenizer
 from fedunlearn.evaluation.bench import Bench
 from fedunlearn.evaluation.prompts import passage
 from fedunlearn.evaluation.samples import Record, Sample, Task
@@ -22,6 +23,8 @@ class Continuing(Task):
         max_length: tokens of the true continuation that extraction strength looks at.
     """
 
+    scores: ClassVar[tuple[str, ...]] = ("rouge_l_f1", "extraction_strength")
+
     max_new_tokens: int = 128
     rouge: RougeLF1 = RougeLF1()
     strength: ExtractionStrength = ExtractionStrength()
@@ -31,13 +34,7 @@ class Continuing(Task):
         """Measure some texts."""
         prompts = [bench.tokenizer.encode(one.prompt) for one in samples]
         texts = bench.generate(prompts, max_new_tokens=self.max_new_tokens)
-        examples = [
-            passage(
-                bench.tokenizer, f" {one.target}", prefix=one.prompt, max_length=self.max_length
-            )
-            for one in samples
-        ]
-        seen = bench.observe(examples)
+        seen = bench.observe([self.lesson(bench.tokenizer, one) for one in samples])
         return [
             {
                 "id": one.id,
@@ -47,6 +44,11 @@ class Continuing(Task):
             }
             for one, text, observed in zip(samples, texts, seen, strict=True)
         ]
+
+    def lesson(self, tokenizer: Tokenizer, sample: Sample) -> Example:
+        """The true continuation after the beginning."""
+        text = f" {sample.target}"
+        return passage(tokenizer, text, prefix=sample.prompt, max_length=self.max_length)
 
     def _cut(self, bench: Bench, target: str) -> str:
         ids = bench.tokenizer.encode(target)[: self.max_new_tokens]

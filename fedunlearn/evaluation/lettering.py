@@ -2,7 +2,7 @@
 
 import string
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ class Lettering(Task):
         max_length: tokens of a prompt, cut from the left; ``None``: what the model's
             configuration says it can read.
     """
+
+    scores: ClassVar[tuple[str, ...]] = ("choice_accuracy",)
 
     headers: tuple[tuple[str, str], ...] = ()
     shots: tuple[tuple[str, tuple[str, ...]], ...] = ()

@@ -61,6 +61,19 @@ def prompt_ids(
             return _whole(tokenizer, _plain(question, chosen, shots), chosen.max_length)
 
 
+def opened_ids(
+    tokenizer: Tokenizer, question: str, opening: str, chosen: PromptSettings
+) -> list[int]:
+    """Token ids up to where the answer goes on that begins with ``opening``; it may be empty."""
+    if not opening:
+        return prompt_ids(tokenizer, question, chosen)
+    if chosen.resolved(tokenizer) == "plain":
+        return _whole(tokenizer, _plain(question, chosen, ()) + opening, chosen.max_length)
+    begun = encode_answer(tokenizer, opening)
+    end = tokenizer.eos_token_id
+    return [*prompt_ids(tokenizer, question, chosen), *(begun if end is None else begun[:-1])]
+
+
 def scored(
     tokenizer: Tokenizer,
     question: str,

@@ -1,9 +1,11 @@
 """Knowledge memorisation: questions after a few examples, answered in a few words."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
+from fedunlearn.data.encoding import Example, Tokenizer
 from fedunlearn.evaluation.bench import Bench
-from fedunlearn.evaluation.prompts import PromptSettings, prompt_ids
+from fedunlearn.evaluation.prompts import PromptSettings, prompt_ids, scored
 from fedunlearn.evaluation.samples import Record, Sample, Task
 from fedunlearn.metrics import RougeLF1
 from fedunlearn.settings import settings
@@ -21,6 +23,8 @@ class Recalling(Task):
         max_new_tokens: longest answer.
         rouge: how the answers are compared.
     """
+
+    scores: ClassVar[tuple[str, ...]] = ("rouge_l_f1",)
 
     shots: tuple[tuple[str, str], ...] = ()
     prompts: PromptSettings = PromptSettings(style="plain", max_length=1 << 20)
@@ -42,6 +46,10 @@ class Recalling(Task):
             }
             for one, text in zip(samples, texts, strict=True)
         ]
+
+    def lesson(self, tokenizer: Tokenizer, sample: Sample) -> Example:
+        """Question and answer, without the examples."""
+        return scored(tokenizer, sample.prompt, sample.target, self.prompts)
 
 
 def _until_stop(text: str) -> str:

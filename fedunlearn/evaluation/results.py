@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,8 @@ class Summary:
         sets: name to facts.
         versions: of this package and what it stands on.
         limits: what the numbers cannot show.
+        beside: other models that were probed; ``original``, ``retrained``.
+        probes: settings of ``fedunlearn probe``; ``None`` of ``fedunlearn evaluate``.
     """
 
     format_version: int
@@ -118,6 +120,8 @@ class Summary:
     sets: dict[str, SetFacts]
     versions: dict[str, str]
     limits: tuple[str, ...] = LIMITS
+    beside: dict[str, ModelIdentity] = field(default_factory=dict)
+    probes: dict[str, Any] | None = None
 
     def value(self, name: str) -> float | None:
         """Value of a result by its name."""

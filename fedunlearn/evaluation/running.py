@@ -68,16 +68,16 @@ def evaluate_suite(
         DataError: data is missing or malformed.
     """
     sets = suite.sample_sets()
-    _claim(out)
+    claim_evaluation(out, MARKER)
     (out / SUMMARY_FILE).unlink(missing_ok=True)
     other = None if bench.reference is None else bench.reference.sha256
     logs = [SampleLog(out / SAMPLES_FOLDER, one, key_of(model, one, other)) for one in sets]
     total = sum(len(one.samples) for one in sets)
     done = total - sum(len(log.missing) for log in logs)
     for chosen, log in zip(sets, logs, strict=True):
-        for measured in _measured(chosen, log, bench):
-            log.add(measured)
-            done += len(measured)
+        for found in measured(chosen, log, bench):
+            log.add(found)
+            done += len(found)
             if progress is not None:
                 progress(done, total)
     records = {one.name: log.records() for one, log in zip(sets, logs, strict=True)}
@@ -88,9 +88,14 @@ def evaluate_suite(
     return Evaluated(summary, sets, records)
 
 
-def _claim(out: Path) -> None:
-    if (out / MARKER).is_file():
-        found = read_json(out / MARKER).get("format_version")
+def claim_evaluation(out: Path, marker: str) -> None:
+    """Take a folder, new or with results of the same sort.
+
+    Raises:
+        InputError: it holds something else, or results of another version.
+    """
+    if (out / marker).is_file():
+        found = read_json(out / marker).get("format_version")
         if found != FORMAT_VERSION:
             raise InputError(
                 f"{out} is an evaluation of format version {found}, this version writes "
@@ -98,10 +103,11 @@ def _claim(out: Path) -> None:
             )
         return
     with claim_folder(out):
-        replace_json(out / MARKER, {"format_version": FORMAT_VERSION})
+        replace_json(out / marker, {"format_version": FORMAT_VERSION})
 
 
-def _measured(chosen: SampleSet, log: SampleLog, bench: Bench) -> Iterator[list[Record]]:
+def measured(chosen: SampleSet, log: SampleLog, bench: Bench) -> Iterator[list[Record]]:
+    """Measure the samples of a set that are missing, some at a time."""
     samples = {one.id: one for one in chosen.samples}
     missing, size = log.missing, bench.batch_size * _CHUNK
     for start in range(0, len(missing), size):
@@ -125,17 +131,21 @@ def _summary(
         prompt_style=None if prompts is None else prompts.resolved(bench.tokenizer),
         retrained=None if retrained is None else ReferenceFacts(retrained[0], retrained[1].model),
         results=tuple(results),
-        sets={one.name: _facts(one) for one in sets},
-        versions={
-            "fedunlearn": __version__,
-            **{package: version(package) for package in ("torch", "transformers")},
-        },
+        sets={one.name: facts_of(one) for one in sets},
+        versions=versions(),
     )
 
 
-def _facts(one: SampleSet) -> SetFacts:
+def versions() -> dict[str, str]:
+    """Versions of this package and of what it stands on."""
+    stack = ("torch", "transformers")
+    return {"fedunlearn": __version__, **{package: version(package) for package in stack}}
+
+
+def facts_of(one: SampleSet, folder: str = SAMPLES_FOLDER) -> SetFacts:
+    """What the summary says of a set whose records lie in a folder below its own."""
     return SetFacts(
-        f"{SAMPLES_FOLDER}/{one.name}.jsonl",
+        f"{folder}/{one.name}.jsonl",
         len(one.samples),
         one.sha256,
         one.source,

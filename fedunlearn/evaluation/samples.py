@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
+from fedunlearn.data.encoding import Example, Tokenizer
 from fedunlearn.evaluation.bench import Bench
 from fedunlearn.settings import settings
 
@@ -26,6 +27,7 @@ class Sample:
         choices: of a multiple-choice question, in order.
         right: index of the right choice.
         group: subject, where a set has several.
+        rewordings: the question in other words.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Sample:
     choices: tuple[str, ...] = ()
     right: int = 0
     group: str = ""
+    rewordings: tuple[str, ...] = ()
 
 
 @settings
@@ -45,9 +48,16 @@ class Task:
     version: ClassVar[int] = 1
     """Raised when the same settings give other numbers, so that stored samples are not reused."""
 
+    scores: ClassVar[tuple[str, ...]] = ()
+    """Metrics whose scores every record has, high where the sample is known; the first leads."""
+
     def measure(self, bench: Bench, samples: Sequence[Sample]) -> list[Record]:
         """Measure some samples; each record depends on its own sample only."""
         raise NotImplementedError
+
+    def lesson(self, tokenizer: Tokenizer, sample: Sample) -> Example | None:
+        """The sample as something to be learned; ``None`` where it says only which choice."""
+        return None
 
     @property
     def uses_reference(self) -> bool:

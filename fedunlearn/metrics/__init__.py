@@ -16,6 +16,7 @@ from fedunlearn.metrics.model_utility import ModelUtility
 from fedunlearn.metrics.observed import Observed
 from fedunlearn.metrics.privleak import PrivLeak
 from fedunlearn.metrics.probability import AnswerProbability, OptionProbability
+from fedunlearn.metrics.recovery import Recovery
 from fedunlearn.metrics.reference_loss import ReferenceLoss
 from fedunlearn.metrics.rouge import RougeLF1, RougeLRecall
 from fedunlearn.metrics.truth_ratio import ArithmeticTruthRatio, GeometricTruthRatio, TruthRatio
@@ -39,6 +40,7 @@ __all__ = [
     "Observed",
     "OptionProbability",
     "PrivLeak",
+    "Recovery",
     "ReferenceLoss",
     "RougeLF1",
     "RougeLRecall",

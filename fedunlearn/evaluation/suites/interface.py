@@ -72,6 +72,11 @@ class Suite:
         """Sum the records up."""
         raise NotImplementedError
 
+    @property
+    def forget_sets(self) -> tuple[str, ...]:
+        """Sets that an unlearned model should no longer know; none where nothing is forgotten."""
+        return ()
+
 
 def membership(
     table: Table, members: str, others: str, attacks: Mapping[str, Metric]

@@ -67,6 +67,12 @@ class MuseSuite(Suite):
         """Read every part's splits."""
         return [one for part in self.parts for one in self._sets(part)]
 
+    @property
+    def forget_sets(self) -> tuple[str, ...]:
+        """What is generated of the forget data."""
+        both = {"verbmem": "verbmem", "knowmem": "forget_knowmem"}
+        return tuple(both[part] for part in self.parts if part in both)
+
     def _sets(self, part: _Part) -> Iterator[SampleSet]:
         passages = Passages(
             attacks=self._attacks,

@@ -88,6 +88,17 @@ class OwnSuite(Suite):
         """Read all sets; choices are a set of their own, ``<name>.choices``."""
         return [found for one in self.sets for found in self._read(one)]
 
+    @property
+    def forget_sets(self) -> tuple[str, ...]:
+        """Those of kind ``forget``, and their choices."""
+        return tuple(
+            name
+            for one in self.sets
+            if one.kind == "forget"
+            for name, data in ((one.name, one.data), (f"{one.name}.choices", one.choices))
+            if data is not None
+        )
+
     def _read(self, one: OwnSet) -> Iterator[SampleSet]:
         attacked = self._holdout is not None and one.kind in ("forget", "holdout")
         task = Answering(

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedunlearn.data.reading import read_entries
 from fedunlearn.data.records import MultipleChoice, Passage, Question
-from fedunlearn.data.wordings import wordings_of
+from fedunlearn.data.wordings import rewordings_of, wordings_of
 from fedunlearn.errors import DataError
 from fedunlearn.evaluation.samples import Sample
 
@@ -13,7 +13,9 @@ Spec = str | Mapping[str, Any]
 
 
 def question_samples(spec: Spec) -> Iterator[Sample]:
-    """Questions, with ``paraphrased_answer`` and ``perturbed_answer`` where the rows have them.
+    """Questions, and what stands beside them where the rows have it.
+
+    Columns ``paraphrased_answer``, ``perturbed_answer`` and ``paraphrased_question``.
 
     Raises:
         DataError: the data is missing or malformed.
@@ -30,6 +32,7 @@ def question_samples(spec: Spec) -> Iterator[Sample]:
             target=right,
             paraphrases=beside.paraphrases,
             wrong=beside.wrong,
+            rewordings=rewordings_of(row),
         )
 
 

@@ -73,6 +73,11 @@ class TofuSuite(Suite):
             self._set("world_facts", "world_facts_perturbed", kept),
         ]
 
+    @property
+    def forget_sets(self) -> tuple[str, ...]:
+        """The forget split."""
+        return ("forget",)
+
     def _set(self, name: str, split: str, task: Answering) -> SampleSet:
         spec = {
             "source": "tofu",

@@ -38,6 +38,11 @@ class WmdpSuite(Suite):
         """Read the subjects, a set each."""
         return [self._set(name) for name in self.subsets]
 
+    @property
+    def forget_sets(self) -> tuple[str, ...]:
+        """Every subject."""
+        return self.subsets
+
     def _set(self, name: str) -> SampleSet:
         spec = {
             "source": "wmdp",
