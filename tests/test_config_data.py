@@ -61,7 +61,7 @@ def test_a_config_with_sources_has_no_fault_and_is_written_out(
     copy.write_text(to_yaml(config), encoding="utf-8")
     assert load_config(copy) == config
     bank = read_bank(config.evaluation)
-    assert [len(bank.sets[0][1]), len(bank.sets[3][2])] == [3, 9]
+    assert [len(bank.sets[0].questions), len(bank.sets[3].choices)] == [3, 9]
 
 
 def test_a_client_trains_on_its_part(config_file: Path) -> None:

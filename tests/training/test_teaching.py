@@ -41,6 +41,7 @@ def test_a_user_s_file_beside_the_world_survives_a_new_one(tmp_path: Path) -> No
         "data",
         "model",
         "notes.txt",
+        "reference",
         "world.json",
     }
 
