@@ -221,6 +221,8 @@ def test_what_rounding_undoes_is_flagged_and_without_an_original_there_is_a_reas
     assert chance.value is not None
     assert chance.value > 0.2
     assert chance.flag is None
+    harmed = {"unlearned": (low, low), "original": (high, high), "retrained": (high, low)}
+    assert recovery("x", "relearning", harmed).value == 0.0
     summary = run(tmp_path, pocket_model(), chosen=replace(CHOSEN, relearning=None, prompts=None))
     (found,) = [x for x in summary.results if x.name == "int8/forget/rouge_l_recall/recovery"]
     assert found.value is None
