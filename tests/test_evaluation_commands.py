@@ -66,6 +66,31 @@ def test_a_run_its_base_and_its_merge(world: Path, suite: Path, tmp_path: Path) 
     assert len(hashes) == 2
 
 
+def test_a_run_is_probed_beside_what_it_started_from(
+    world: Path, suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    config = load_config(write_config(tmp_path / "c.yaml", pocket_tree(world)))
+    run_dir.mkdir()
+    (run_dir / "config.yaml").write_text((tmp_path / "c.yaml").read_text())
+    run_clients(config, run_dir)
+    finish(run_dir, config)
+    given = [
+        *("probe", str(run_dir), "relearning.steps=[1]", "relearning.rows=1", "formats=[int8]"),
+        *("--suite", str(suite), "--out", str(tmp_path / "out"), "--merge", "sum", "--quiet"),
+    ]
+    assert run_command([*given, "--retrained", str(world / "model")]) == 0
+    shown = capsys.readouterr().out
+    for stage in ("as-is", "prompts", "int8", "relearn-0", "relearn-1"):
+        assert f"{stage}/brewing/rouge_l_recall" in shown
+    assert "proves no erasure" in shown
+    summary = read_summary(tmp_path / "out")
+    assert summary.model.update == "sum"
+    assert summary.beside["original"].sha256 == summary.beside["retrained"].sha256
+    assert {one.split("/")[0] for one in summary.sets} == {"unlearned", "original", "retrained"}
+    assert all((tmp_path / "out" / one.file).is_file() for one in summary.sets.values())
+
+
 def test_an_adapter_is_measured_on_its_base(world: Path, suite: Path, tmp_path: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(world / "model")
     config = LoraConfig(r=2, target_modules=["down_proj"], init_lora_weights=False)

@@ -15,9 +15,9 @@ class Recovery(Metric):
     """
 
     definition = (
-        "((after - before) - (retrained after - retrained before)) / (original - before), of "
-        "one score without and with the probe; the retrained model's rise is what a model that "
-        "never knew gets from the probe itself, and is left out (0) without such a model"
+        "((after - before) - anew) / (original - before), of one score without and with the "
+        "probe; anew is the retrained model's rise, which a model that never knew gets from the "
+        "probe itself: 0 where it falls, and where there is no such model"
     )
     source = "this package; after Hu et al. 2024 (arXiv 2406.13356), Zhang et al. 2024 (2410.16454)"
     direction = "0: the probe brings nothing back, which proves no erasure; 1: all is back"
@@ -34,7 +34,7 @@ class Recovery(Metric):
             before: score of the unlearned model without the probe; high: it knows.
             after: with the probe.
             original: score of the original model without the probe.
-            anew: the retrained model's rise under the same probe.
+            anew: the retrained model's rise under the same probe, >= 0.
         """
         lost = original - before
         return None if lost < self.least_loss else (after - before - anew) / lost

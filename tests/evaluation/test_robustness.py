@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedunlearn.config import load_probes
-from fedunlearn.data.encoding import encode_record
+from fedunlearn.data.encoding import collate, encode_record
 from fedunlearn.data.records import write_jsonl
 from fedunlearn.errors import ConfigError, InputError
 from fedunlearn.evaluation import SUITES, Suite, Summary, read_summary
@@ -74,8 +74,11 @@ def subjects(*models: LoadedModel) -> list[Subject]:
     ]
 
 
-def run(folder: Path, *models: LoadedModel, chosen: ProbeSettings = CHOSEN) -> Summary:
-    return probe("own", suite(folder), subjects(*models), chosen, folder / "out", batch_size=4)
+def run(
+    folder: Path, *models: LoadedModel, chosen: ProbeSettings = CHOSEN, count: int = 6
+) -> Summary:
+    asked = suite(folder, count)
+    return probe("own", asked, subjects(*models), chosen, folder / "out", batch_size=4)
 
 
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -95,7 +98,7 @@ def test_every_model_is_measured_at_every_stage_and_left_as_it_was(
 ) -> None:
     models = [pocket_model(seed=seed) for seed in range(3)]
     summary = run(tmp_path, *models)
-    assert summary == read_summary(tmp_path / "out")
+    assert summary.results == read_summary(tmp_path / "out").results
     names = {one.name for one in summary.results}
     for part in ("unlearned", "original", "retrained"):
         for stage in STAGES:
@@ -166,29 +169,40 @@ def taught(base: LoadedModel, count: int, steps: int) -> LoadedModel:
 
 
 def suppressed(base: LoadedModel) -> LoadedModel:
-    """A model that knows, and only says nothing: its last layer is turned down."""
-    with torch.no_grad():
-        base.model.model.norm.weight.mul_(0.05)  # type: ignore[operator, union-attr]
+    """The model after gradient ascent on what it knows, until its loss there is above 2."""
+    told = [encode_record(base.tokenizer, one, max_length=64) for one in questions(12)]
+    batch = collate(told, pad_id=0)
+    base.model.requires_grad_(True)
+    optimizer = torch.optim.SGD(base.model.parameters(), lr=0.05)
+    for _ in range(200):
+        seen = base.model(
+            input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=batch.labels
+        )
+        if float(seen.loss.detach()) > 2:
+            break
+        (-seen.loss).backward()
+        torch.nn.utils.clip_grad_norm_(base.model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
     return as_loaded(base, base.model)
 
 
 def test_what_is_only_suppressed_comes_back_and_what_was_never_known_does_not(
     tmp_path: Path,
 ) -> None:
-    original = taught(pocket_model(), 6, 60)
-    hidden = suppressed(taught(pocket_model(), 6, 60))
-    never = pocket_model()
-    full = RelearnSettings(steps=(20,), rows=2, learning_rate=1e-2, lora=None)
+    original, hidden = (taught(pocket_model(), 12, 80) for _ in range(2))
+    hidden, never = suppressed(hidden), pocket_model()
+    full = RelearnSettings(steps=(5,), rows=4, learning_rate=3e-3, lora=None)
     chosen = ProbeSettings(relearning=full, formats=(), prompts=None)
-    summary = run(tmp_path, hidden, original, never, chosen=chosen)
-    by_name = {one.name: one for one in summary.results}
-    found = by_name["relearn-20/forget/answer_probability/recovery"]
+    summary = run(tmp_path, hidden, original, never, chosen=chosen, count=12)
+    name = "relearn-5/forget/answer_probability/recovery"
+    found = next(one for one in summary.results if one.name == name)
     assert found.value is not None
-    assert found.value > 0.2
+    assert found.value > 0.5
     assert found.flag == "comes-back"
-    assert found.options["learned_anew"] < 0.2
-    alone = run(tmp_path, never, original, never, chosen=chosen)
-    value = {one.name: one for one in alone.results}[found.name].value
+    assert found.options["learned_anew"] < 0.1
+    alone = run(tmp_path, never, original, never, chosen=chosen, count=12)
+    value = next(one.value for one in alone.results if one.name == name)
     assert value == pytest.approx(0.0, abs=1e-6)
 
 
@@ -207,6 +221,8 @@ def test_what_rounding_undoes_is_flagged_and_without_an_original_there_is_a_reas
     assert chance.value is not None
     assert chance.value > 0.2
     assert chance.flag is None
+    harmed = {"unlearned": (low, low), "original": (high, high), "retrained": (high, low)}
+    assert recovery("x", "relearning", harmed).value == 0.0
     summary = run(tmp_path, pocket_model(), chosen=replace(CHOSEN, relearning=None, prompts=None))
     (found,) = [x for x in summary.results if x.name == "int8/forget/rouge_l_recall/recovery"]
     assert found.value is None

@@ -219,6 +219,18 @@ def test_a_client_that_fails_or_is_silent_is_named_and_fails_nobody_else(tmp_pat
     assert "did not come before the deadline" in found["r-1"]
 
 
+def test_a_fault_of_the_data_quotes_no_record_to_the_server(tmp_path: Path) -> None:
+    config = evaluating(tmp_path)
+    config = replace(config, evaluation=replace(config.evaluation, max_length=2))
+    replies: list[Message] = []
+    (tmp_path / "run").mkdir()
+    federate(TableGrid(watched(config, replies)), config, tmp_path / "run")
+    reasons = {one.client_id: one.reason for one in read_own(tmp_path / "run")}
+    assert reasons["f-1"] == "its data cannot be measured; the log of its node says why"
+    texts = [text for q in questions(12) for text in (q.question, q.answer)]
+    assert not any(text[:20] in str(reply.content) for reply in replies for text in texts)
+
+
 def test_nobody_is_asked_where_the_config_does_not_say_so(tmp_path: Path) -> None:
     config = evaluating(tmp_path)
     quiet = replace(config, federation=replace(config.federation, evaluate=None))

@@ -130,7 +130,8 @@ def recovery(
     anew = None
     if "retrained" in pairs:
         start, end = (fmean(column) for column in pairs["retrained"])
-        anew = end - start
+        # a probe that harms what never knew excuses nothing, and must not count as a rise either
+        anew = max(0.0, end - start)
     error = _error(*pairs["unlearned"])
     value = metric(before, after, original, anew=anew or 0.0)
     told = {
