@@ -62,7 +62,7 @@ def write_tensors(
 def _bytes(tensor: Tensor) -> memoryview:
     """The entries row by row, in the tensor's own memory where they lie so already."""
     flat = tensor.cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy() if flat.numel() else b"")
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
 class TensorFile(Mapping[str, Tensor]):
