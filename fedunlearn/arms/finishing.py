@@ -45,8 +45,8 @@ def finish_arms(
     """
     bank, base = read_bank(config.evaluation), load_base(config.model)
     chosen = config.previous
-    before = standing(Path(chosen.receipt), chosen.result) if chosen else None
-    check_start(before, base.sha256)
+    start = standing(Path(chosen.receipt), chosen.result) if chosen else None
+    check_start(start, base.sha256)
     outcomes: dict[str, ArmOutcome] = {}
     scores: dict[str, dict[str, SetReport]] = {}
     results: dict[str, str] = {}
@@ -90,7 +90,7 @@ def finish_arms(
         results=results,
         scores={"base": report.base, **report.scores},
         damage={},
-        previous=before,
+        previous=start,
         key=config.receipt_key,
     )
     issue(run_dir, record, now=time.time())
