@@ -30,11 +30,10 @@ from fedunlearn.export import ExportReport, export_adapter, export_model
 from fedunlearn.merging import MERGE_METHODS
 from fedunlearn.metrics import METRICS
 from fedunlearn.models.expert import Expert, load_expert
-from fedunlearn.models.loading import ModelSettings, load_base
+from fedunlearn.models.loading import load_base
 from fedunlearn.objectives import OBJECTIVES
 from fedunlearn.pipeline import (
     CONFIG_FILE,
-    check_start,
     finish,
     make_world,
     merged_folder,
@@ -45,7 +44,7 @@ from fedunlearn.pipeline import (
     summaries_folder,
 )
 from fedunlearn.ray_workers import ray_workers
-from fedunlearn.receipts import RECEIPT_FILE, read_receipt, standing
+from fedunlearn.receipts import RECEIPT_FILE, check_start, read_receipt, standing
 from fedunlearn.receipts import verify as check_receipt
 from fedunlearn.registry import Registry
 from fedunlearn.simulation import simulate
@@ -98,7 +97,9 @@ def _starting(start: str) -> list[str]:
     folder = run_dir / "next" / chosen
     if not (folder / "export.json").is_file():
         export(run_dir, folder, chosen, form="model", rank=None)
-    check_start(before, load_base(ModelSettings(path=str(folder))).sha256)
+    model = load_run(run_dir / CONFIG_FILE).model
+    model = replace(model, path=str(folder), expert=None, expert_revision=None)
+    check_start(before, load_base(model).sha256)
     return [
         f"model.path={folder}",
         "model.expert=null",

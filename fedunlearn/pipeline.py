@@ -12,7 +12,7 @@ from pathlib import Path
 from fedunlearn.aggregation import write_merge
 from fedunlearn.assembly import build_report
 from fedunlearn.config import AnyConfig, CommonConfig, RunConfig, check_files, leak_notes, to_yaml
-from fedunlearn.errors import InputError, RunError
+from fedunlearn.errors import InputError
 from fedunlearn.evaluation import read_bank
 from fedunlearn.evaluation.own_data import read_own
 from fedunlearn.events import EVENTS_FILE, read_events
@@ -20,7 +20,7 @@ from fedunlearn.models.loading import fingerprint, load_base
 from fedunlearn.models.patching import applied
 from fedunlearn.plots import write_plot
 from fedunlearn.progress import Silent, Watcher
-from fedunlearn.receipts import RunRecord, Standing, ceilings, issue, standing
+from fedunlearn.receipts import RunRecord, Standing, ceilings, check_start, issue, standing
 from fedunlearn.registry import nearest
 from fedunlearn.report import REPORT_JSON, Report, write_report
 from fedunlearn.report_text import write_markdown
@@ -209,20 +209,6 @@ def standing_of(config: CommonConfig) -> Standing | None:
     """
     chosen = config.previous
     return standing(Path(chosen.receipt), chosen.result) if chosen else None
-
-
-def check_start(before: Standing | None, sha256: str) -> None:
-    """Refuse to call a run the next one of a sequence that starts from something else.
-
-    Raises:
-        RunError: the model is not the result before.
-    """
-    if before is not None and before.model_sha256 != sha256:
-        raise RunError(
-            f"the model has hash {sha256[:12]}, but {before.previous.result!r} of "
-            f"{before.previous.path} ended with {before.model_sha256[:12]}; start with "
-            "'fedunlearn run --from'"
-        )
 
 
 def _write(report: Report, run_dir: Path) -> None:

@@ -18,6 +18,7 @@ from fedunlearn.config import MpuConfig, load_run
 from fedunlearn.errors import InputError, RunError
 from fedunlearn.models.loading import load_base
 from fedunlearn.pipeline import prepare
+from fedunlearn.receipts import read_receipt, verify
 from fedunlearn.server_app import federate
 from fedunlearn.simulation import simulate
 from tests.deployment import Deployment, Processes
@@ -115,6 +116,8 @@ def test_everything_a_run_promises_is_there_and_no_secret_is_left(
     assert sorted(path.name for path in (run_dir / "unlearned").iterdir()) == sorted(config.arms)
     assert not list(run_dir.rglob("state.json"))
     assert load_run(run_dir / "config.yaml") == config
+    assert verify(run_dir / "receipt.json")
+    assert sorted(read_receipt(run_dir / "receipt.json")[0].results) == sorted(config.arms)
 
 
 def test_the_report_says_how_and_what_it_cannot_show(finished: tuple[MpuConfig, Path]) -> None:

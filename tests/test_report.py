@@ -143,7 +143,7 @@ def test_markdown_tables_are_well_formed() -> None:
     lines = [line for line in to_markdown(report()).splitlines() if line.startswith("|")]
     assert len(lines) > 30
     widths = {line.count("|") for line in lines if "brewing-0" in line}
-    assert widths == {8}
+    assert widths == {9}
 
 
 def test_a_report_without_sweep_or_loss_is_still_one() -> None:

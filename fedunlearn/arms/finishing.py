@@ -18,7 +18,7 @@ from fedunlearn.models.loading import LoadedModel, fingerprint, load_base
 from fedunlearn.models.patching import applied
 from fedunlearn.outliers import read_outliers
 from fedunlearn.progress import Silent, Watcher
-from fedunlearn.receipts import RunRecord, issue, standing
+from fedunlearn.receipts import RunRecord, check_start, issue, standing
 from fedunlearn.report import MissingClient, RunFacts
 from fedunlearn.scores import SetReport, leading_metric, summarise
 from fedunlearn.sweeping import Exam
@@ -44,6 +44,9 @@ def finish_arms(
         RunError: it was made from another model than the one evaluated.
     """
     bank, base = read_bank(config.evaluation), load_base(config.model)
+    chosen = config.previous
+    start = standing(Path(chosen.receipt), chosen.result) if chosen else None
+    check_start(start, base.sha256)
     outcomes: dict[str, ArmOutcome] = {}
     scores: dict[str, dict[str, SetReport]] = {}
     results: dict[str, str] = {}
@@ -80,7 +83,6 @@ def finish_arms(
     )
     write_arms_markdown(report, run_dir)
     write_arms_report(report, run_dir)
-    chosen = config.previous
     record = RunRecord(
         facts=report.run,
         requests=config.requests,
@@ -88,7 +90,7 @@ def finish_arms(
         results=results,
         scores={"base": report.base, **report.scores},
         damage={},
-        previous=standing(Path(chosen.receipt), chosen.result) if chosen else None,
+        previous=start,
         key=config.receipt_key,
     )
     issue(run_dir, record, now=time.time())

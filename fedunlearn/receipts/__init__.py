@@ -9,7 +9,7 @@ from fedunlearn.receipts.document import (
     read_receipt,
 )
 from fedunlearn.receipts.issuing import RunRecord, issue
-from fedunlearn.receipts.sequence import Standing, ceilings, standing
+from fedunlearn.receipts.sequence import Standing, ceilings, check_start, standing
 
 __all__ = [
     "RECEIPT_FILE",
@@ -19,6 +19,7 @@ __all__ = [
     "RunRecord",
     "Standing",
     "ceilings",
+    "check_start",
     "issue",
     "read_receipt",
     "standing",

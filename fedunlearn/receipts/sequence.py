@@ -47,6 +47,20 @@ def standing(receipt: Path, result: str) -> Standing:
     )
 
 
+def check_start(before: Standing | None, sha256: str) -> None:
+    """Refuse to call a run the next one of a sequence that starts from something else.
+
+    Raises:
+        RunError: the model is not the result before.
+    """
+    if before is not None and before.model_sha256 != sha256:
+        raise RunError(
+            f"the model has hash {sha256[:12]}, but {before.previous.result!r} of "
+            f"{before.previous.path} ended with {before.model_sha256[:12]}; start with "
+            "'fedunlearn run --from', with the same dtype and without an expert"
+        )
+
+
 def remaining(budget: float, spent: Mapping[str, float], clients: list[str]) -> dict[str, float]:
     """What is left of a budget for each client; 0 where it is spent."""
     left = {client: max(0.0, budget - spent.get(client, 0.0)) for client in clients}

@@ -94,7 +94,9 @@ def _factors(name: str, shape: Shape, lora: LoraLayout) -> dict[str, Collection[
 
 
 def upload_bytes(weights: Mapping[str, Shape], lora: LoraLayout, *, kept: float) -> int:
-    """Estimate the bytes of the arrays of one summary, from above.
+    """Estimate the bytes of the arrays of one summary.
+
+    Entries of a Fisher that are equal to the smallest one kept are all sent, and not foreseen.
 
     Args:
         weights: base parameter name to shape.

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedunlearn.tensors.low_rank import LowRank, task_vector, truncate
+from fedunlearn.tensors.low_rank import LowRank, task_vector, task_vector_norm, truncate
 from fedunlearn.tensors.selection import strided
 
 
@@ -104,3 +104,11 @@ def test_a_sample_of_a_large_product_is_of_its_own_entries() -> None:
 def test_refuses_factors_of_two_ranks() -> None:
     with pytest.raises(ValueError, match=r"\(2, 3\) and \(2, 3\) make no matrix"):
         LowRank(random(2, 3), random(2, 3))
+
+
+@pytest.mark.parametrize("scaling", [2.0, -0.5, 0.0])
+def test_the_norm_from_factors_is_that_of_the_dense_product(scaling: float) -> None:
+    draw = torch.Generator().manual_seed(3)
+    A, B = torch.randn(4, 30, generator=draw), torch.randn(20, 4, generator=draw)
+    dense = torch.linalg.norm(scaling * (B.double() @ A.double())).item()
+    assert task_vector_norm(A, B, scaling) == pytest.approx(dense, rel=1e-12)
