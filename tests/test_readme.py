@@ -44,12 +44,13 @@ def test_every_command_and_option_it_names_exists() -> None:
     commands = re.findall(r"^fedunlearn (\w+)(.*)$", text, flags=re.MULTILINE)
     assert {name for name, _ in commands} == {
         *("check", "run", "resume", "merge", "export", "sweep", "compare", "list"),
-        *("evaluate", "retrain"),
+        *("evaluate", "retrain", "probe", "deploy", "verify"),
     }
     for name, rest in commands:
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown):
-            assert run_command([name, "--help"]) == 0
+            parts = [name, *rest.split()[:1]] if name == "deploy" else [name]
+            assert run_command([*parts, "--help"]) == 0
         for option in re.findall(r"--\w+", rest.split("#")[0]):
             assert option in shown.getvalue(), f"fedunlearn {name} {option}"
 
