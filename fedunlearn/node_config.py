@@ -167,7 +167,7 @@ def _data_fault(spec: object) -> str | None:
     try:
         build_source(spec)
     except InputError as fault:
-        return str(fault)
+        return f"names no source: {fault}"
     return None
 
 

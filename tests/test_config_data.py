@@ -8,11 +8,11 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from fedunlearn.cli import run_command
-from fedunlearn.client_app import node_identity
 from fedunlearn.config import RunConfig, check_config, leak_notes, load_config, to_yaml
 from fedunlearn.errors import ConfigError, DataError
 from fedunlearn.evaluation import read_bank
 from fedunlearn.exploration.provenance import QuestionsOrigin
+from fedunlearn.node_config import node_clients
 from fedunlearn.pipeline import prepare
 from fedunlearn.training.client_job import run_client_job
 from tests import hub_copies as copies
@@ -219,16 +219,17 @@ def node(**keys: Any) -> Context:
 def test_a_node_may_name_a_source(config_file: Path) -> None:
     config = load_config(config_file)
     spec = {"source": "tofu", "split": "forget01"}
-    assert node_identity(node(data=json.dumps(spec)), config).data == spec
+    (client,) = node_clients(node(data=json.dumps(spec)).node_config, config.clients)
+    assert client.data == spec
     for data, says in (
         ("{", "node-config: data: Expecting property name"),
         (
             '{"source": "tofo"}',
-            "node-config: data: unknown data source 'tofo'; did you mean 'tofu'",
+            "node-config: data names no source: unknown data source 'tofo'; did you mean 'tofu'",
         ),
     ):
         with pytest.raises(ConfigError, match=says):
-            node_identity(node(data=data), config)
+            node_clients(node(data=data).node_config, config.clients)
 
 
 def test_a_sweep_knows_the_records_of_its_sources(config_file: Path) -> None:
