@@ -93,7 +93,9 @@ def test_data_in_braces_is_a_source_and_its_faults_are_named() -> None:
     assert tofu.data == {"source": "tofu", "split": "forget01"}
     with pytest.raises(ConfigError, match="node-config: data: Expecting"):
         node_clients({**ONE, "data": "{source"})
-    with pytest.raises(ConfigError, match=r"node-config: data unknown .*'tofuu'.*mean 'tofu'"):
+    with pytest.raises(
+        ConfigError, match=r"node-config: data names no source: unknown .*'tofuu'.*mean 'tofu'"
+    ):
         node_clients({**ONE, "data": '{"source": "tofuu"}'})
 
 
