@@ -12,7 +12,6 @@ from pathlib import Path
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
 
 from fedunlearn.aggregation import MergeSettings, merge_summaries
 from fedunlearn.errors import RunError, SummaryError
@@ -48,13 +47,14 @@ from strategies.exchange import Answer, Patience, Question, ask, from_replies
 from strategies.outlying import Outlying
 from strategies.reception import Asked, accept, refuse_other
 from strategies.spool import Spool
+from strategies.train_only import TrainOnly
 
 LATE = "its summary did not come before the deadline"
 TWICE = "it sent a second summary, which is ignored"
 ODD = "its summary adapts other weights than those of most clients"
 
 
-class FirmStrategy(Strategy):
+class FirmStrategy(TrainOnly):
     """Collects one summary from every client of a run.
 
     :meth:`run` is the whole round with bounded waits. Flower's own ``start(..., num_rounds=1)``
@@ -319,18 +319,6 @@ class FirmStrategy(Strategy):
             return None
         delta = merge_summaries(open_summaries(self.spool.summaries), self.merge).delta
         return ArrayRecord({name: Array(tensor.numpy()) for name, tensor in sorted(delta.items())})
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Ask nothing: evaluation is the server's, on sets it holds."""
-        return []
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Return nothing, as nothing was asked."""
-        return None
 
     def summary(self) -> None:
         """Note the strategy's rules in the event log."""

@@ -15,7 +15,6 @@ from typing import Protocol
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
 
 from fedunlearn.copies.rounds import CopyRounds, PublishedCopy
 from fedunlearn.copies.update import CopyTicket, CopyUpdate
@@ -31,6 +30,7 @@ from strategies import records
 from strategies.attendance import Attendance
 from strategies.exchange import Answer, Question, ask, from_replies
 from strategies.outlying import Outlying, update_norms
+from strategies.train_only import TrainOnly
 
 COPY = "train.copy"
 LATE = "its update did not come before the deadline"
@@ -44,7 +44,7 @@ class Instruct(Protocol):
         """JSON of the instructions for one copy."""
 
 
-class MpuStrategy(Strategy):
+class MpuStrategy(TrainOnly):
     """Runs the rounds of one arm.
 
     :meth:`run` does all rounds with bounded waits. Flower's own ``start`` works too, with
@@ -263,18 +263,6 @@ class MpuStrategy(Strategy):
             return None, None
         weights = {name: Array(one.numpy()) for name, one in self.rounds.weights.items()}
         return ArrayRecord(weights), None
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Ask nothing: evaluation is the server's, on sets it holds."""
-        return []
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Return nothing, as nothing was asked."""
-        return None
 
     def summary(self) -> None:
         """Note the strategy's rules in the event log."""

@@ -125,9 +125,11 @@ def encode_record(tokenizer: Tokenizer, record: Record, *, max_length: int) -> E
         ids = [*prompt, *answer][:max_length]
         labels = [*[IGNORED] * len(prompt), *answer][:max_length]
     if all(label == IGNORED for label in labels):
+        # The text may reach the server in a client's failure: it says nothing of what is recorded.
         raise DataError(
-            f"no target token of {str(record)[:80]!r} is left within max_length={max_length}; "
-            "raise max_length or drop the record"
+            f"no target token is left within max_length={max_length} of a record whose prompt has "
+            f"{sum(label == IGNORED for label in labels)} tokens or more; raise max_length or drop "
+            "the record"
         )
     return Example(tuple(ids), tuple(labels))
 

@@ -52,8 +52,9 @@ def test_a_passage_is_learned_from_its_second_token_on() -> None:
 
 
 def test_a_prompt_that_fills_the_window_is_refused() -> None:
-    with pytest.raises(DataError, match=r"no target token .* max_length=4"):
+    with pytest.raises(DataError, match=r"no target token .* max_length=4") as caught:
         encode_record(TOKENIZER, Question("Where is it, if anywhere?", "There."), max_length=4)
+    assert "anywhere" not in str(caught.value)  # a server may read this
 
 
 @pytest.mark.parametrize(
