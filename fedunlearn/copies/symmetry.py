@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from fedunlearn.tensors.symmetry import (
     head_order,
     random_orthogonal,
 )
+from fedunlearn.tensors.threads import alone
 
 PARTS: Mapping[Symmetry, frozenset[str]] = {
     "full": frozenset({"ffn", "heads", "query_key", "value_output"}),
@@ -72,16 +74,18 @@ class Symmetries:
         """T of the parameter's layer in a copy."""
         place = copy, parameter.layer
         if self._latest is None or self._latest[0] != place:
-            drawn = draw_symmetry(
-                self.plan,
-                self.parts,
-                self.secret,
-                server_round=self.server_round,
-                copy=copy,
-                layer=parameter.layer,
-            )
-            self._latest = place, drawn
+            self._latest = place, alone(partial(self._draw, *place))
         return self._latest[1]
+
+    def _draw(self, copy: int, layer: int) -> LayerSymmetry:
+        return draw_symmetry(
+            self.plan,
+            self.parts,
+            self.secret,
+            server_round=self.server_round,
+            copy=copy,
+            layer=layer,
+        )
 
 
 def draw_symmetry(

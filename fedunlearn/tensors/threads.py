@@ -38,6 +38,18 @@ def in_threads(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     return _pool(os.getpid(), threads).map(work, items)
 
 
+def alone(work: Callable[[], R]) -> R:
+    """Call ``work`` on one thread: what is small costs less than other threads' waiting for it.
+
+    Threads of a linear algebra library spin for a while after each of its calls, on cores that
+    the blocks of :func:`in_threads` need; and a result may depend on how many there are.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or getattr(_here, "in_pool", False):
+        return work()
+    return _pool(os.getpid(), threads).submit(work).result()
+
+
 @lru_cache(maxsize=1)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     """A pool of this process whose threads start no others; a forked child needs its own."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from fedunlearn.tensors.threads import in_threads
+from fedunlearn.tensors.threads import alone, in_threads
 
 
 @pytest.fixture
@@ -51,3 +51,15 @@ def test_a_fault_is_raised_in_its_place(threads: None) -> None:
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(ValueError, match="the third"):
         next(results)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_alone_there_is_one_thread_and_the_same_bits(threads: None, count: int) -> None:
+    matrix = torch.randn(300, 300, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    torch.set_num_threads(1)
+    expected = torch.linalg.qr(matrix)[0]
+    torch.set_num_threads(count)
+    assert alone(torch.get_num_threads) == 1
+    assert torch.equal(alone(lambda: torch.linalg.qr(matrix)[0]), expected)
+    assert torch.get_num_threads() == count
+    assert list(in_threads(lambda _: alone(torch.get_num_threads), range(3))) == [1, 1, 1]

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedunlearn.tensors.sums import blocks
 from fedunlearn.tensors.symmetry.grid_map import GridMap
 from fedunlearn.tensors.symmetry.spans import Span
-from fedunlearn.tensors.threads import in_threads
+from fedunlearn.tensors.threads import alone, in_threads
 
 ENTRIES = 1 << 18
 """Entries worked on together: few enough to stay near the processor, enough to outweigh Python."""
@@ -50,7 +50,8 @@ def assemble(
         if mapped and axis == 0
         else (_by_rows(made, read, mapped, undo=undo, rows=rows))
     )
-    for _ in in_threads(lambda work: work(), list(works)):
+    # small permutations are inverted on the way, which is no work for several threads
+    for _ in in_threads(lambda work: work(), alone(lambda: list(works))):
         pass
     return made
 
