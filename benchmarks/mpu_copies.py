@@ -13,14 +13,12 @@ printed beside it, of the copy in memory as well. Memory is what is resident bey
 import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from threading import Event, Thread
 from typing import Any, TypeVar
 
 import torch
+from memory import peak_memory
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -181,32 +179,6 @@ def copying() -> Seconds:
     for _ in range(2):
         best = best.least(timed(lambda: target.copy_(source))[1])
     return best
-
-
-@contextmanager
-def peak_memory() -> Iterator[Callable[[], int]]:
-    """Watch the anonymous resident memory of the block; the growth is known afterwards."""
-    before, seen, done = anonymous(), [0], Event()
-
-    def watch() -> None:
-        while not done.wait(0.005):
-            seen.append(anonymous() - before)
-
-    watcher = Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield lambda: max(seen)
-    finally:
-        done.set()
-        watcher.join()
-
-
-def anonymous() -> int:
-    """Resident bytes that are no file's (Linux)."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise SystemExit("this kernel does not tell anonymous memory from files")
 
 
 if __name__ == "__main__":

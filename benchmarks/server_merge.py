@@ -16,15 +16,14 @@ read the ratios.
 import argparse
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
 from typing import TypeVar
 
 import torch
+from memory import peak_memory
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -239,32 +238,6 @@ def copy_bandwidth() -> float:
     source = torch.ones(2**28)
     target = torch.empty_like(source)
     return source.nbytes / min(timed(lambda: target.copy_(source))[1] for _ in range(3))
-
-
-@contextmanager
-def peak_memory() -> Iterator[Callable[[], int]]:
-    """Watch the anonymous resident memory of the block; the growth is known afterwards."""
-    before, seen, done = anonymous(), [0], Event()
-
-    def watch() -> None:
-        while not done.wait(0.005):
-            seen.append(anonymous() - before)
-
-    watcher = Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield lambda: max(seen)
-    finally:
-        done.set()
-        watcher.join()
-
-
-def anonymous() -> int:
-    """Resident bytes that are no file's (Linux)."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise SystemExit("this kernel does not tell anonymous memory from files")
 
 
 if __name__ == "__main__":

@@ -8,18 +8,15 @@ files are not counted. Target: one payload, not clients x payload.
 """
 
 import argparse
-import ctypes
-import gc
 import hashlib
 import json
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from memory import peak_memory
 
 from fedunlearn.aggregation import MergeSettings
 from fedunlearn.aggregation.files import merge_to
@@ -36,39 +33,6 @@ from strategies.firm import FirmStrategy
 
 MIB = 1 << 20
 COLUMNS, TENSORS, RANK = 4096, 8, 8
-
-
-class Peak:
-    """Largest anonymous memory of this process over a while, above where it began."""
-
-    bytes = 0
-
-
-@contextmanager
-def peak() -> Iterator[Peak]:
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed before is not to hide what is taken now
-    found, over, start = Peak(), threading.Event(), _anonymous()
-
-    def watch() -> None:
-        while not over.is_set():
-            found.bytes = max(found.bytes, _anonymous() - start)
-            time.sleep(0.002)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield found
-    finally:
-        over.set()
-        watcher.join()
-
-
-def _anonymous() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def summary_of(client_id: str, rows: int, seed: int) -> ClientSummary:
@@ -174,18 +138,18 @@ def main() -> None:
     )
     uploads = Uploads(chosen.folder / "replies", strategy, chosen.clients, rows)
     strategy.spool.prepare()
-    with peak() as reading:
+    with peak_memory() as reading:
         for _ in uploads:
             break
     start = time.monotonic()
-    with peak() as taking:
+    with peak_memory() as taking:
         strategy._collect(iter(uploads))
     took = time.monotonic() - start
     summaries = open_summaries(strategy.spool.summaries)
     for one in summaries:
         got = digest({**dict(one.adapter), **dict(one.fisher)})
         assert got == uploads.hashes[one.meta.client_id], one.meta.client_id
-    with peak() as merging:
+    with peak_memory() as merging:
         merge_to(chosen.folder / "merged", summaries, MergeSettings(method="firm"))
     payload = uploads.payload
     print(f"{chosen.clients} clients, {payload / MIB:.0f} MiB each, hashes equal, {took:.1f} s")
@@ -194,7 +158,7 @@ def main() -> None:
         ("taking all", taking),
         ("merging", merging),
     ):
-        print(f"{what}: peak {found.bytes / MIB:.0f} MiB, {found.bytes / payload:.2f} payloads")
+        print(f"{what}: peak {found() / MIB:.0f} MiB, {found() / payload:.2f} payloads")
 
 
 if __name__ == "__main__":

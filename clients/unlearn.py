@@ -14,7 +14,7 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 
-from fedunlearn.data.reading import read_training_records, salted_digest
+from clients.introduction import introduce
 from fedunlearn.errors import RunError
 from fedunlearn.instructions import decode_instructions
 from fedunlearn.models.loading import LoadedModel, ModelSettings, fingerprint, load_base
@@ -77,17 +77,9 @@ class UnlearnClient(NumPyClient):
             DataError: the client's data is missing, restricted or malformed.
             InputError: the base model cannot be loaded.
         """
-        records = read_training_records(self.identity.data)
+        said = introduce(self.identity, config)
         base = shared_base(self._model)
-        return {
-            "client_id": self.identity.id,
-            "role": self.identity.role,
-            "domain": self.identity.domain,
-            "num_examples": len(records),
-            "data_digest": salted_digest(records, str(config.get("salt", ""))),
-            "base_model": base.label,
-            "base_model_sha256": base.start_sha256,
-        }
+        return {**said, "base_model": base.label, "base_model_sha256": base.start_sha256}
 
     def fit(
         self, parameters: NDArrays, config: dict[str, Scalar]

@@ -14,10 +14,10 @@ from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clients.introduction import introduce
 from fedunlearn.copies import digest
 from fedunlearn.copies.update import CopyUpdate
 from fedunlearn.copies.wire import decode_tensors, update_to_wire
-from fedunlearn.data.reading import read_training_records, salted_digest
 from fedunlearn.errors import RunError
 from fedunlearn.instructions import decode_copy_instructions
 from fedunlearn.models.architecture import Architecture, load_architecture
@@ -66,17 +66,9 @@ class CopyClient(NumPyClient):
             DataError: the client's data is missing, restricted or malformed.
             InputError: the public model cannot be found.
         """
-        records = read_training_records(self.identity.data)
-        architecture = shared_architecture(self._reference)
-        return {
-            "client_id": self.identity.id,
-            "role": self.identity.role,
-            "domain": self.identity.domain,
-            "num_examples": len(records),
-            "data_digest": salted_digest(records, str(config.get("salt", ""))),
-            "base_model": self._reference.path,
-            "base_model_sha256": architecture.sha256,
-        }
+        said = introduce(self.identity, config)
+        sha256 = shared_architecture(self._reference).sha256
+        return {**said, "base_model": self._reference.path, "base_model_sha256": sha256}
 
     def fit(
         self, parameters: NDArrays, config: dict[str, Scalar]

@@ -3,13 +3,12 @@
 The seam: client jobs called by hand, Ray's simulation and the deployment must give the same bits.
 """
 
-import gc
 import hashlib
 import json
 import re
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from tests.deployment import (
     superlink_command,
     supernode_command,
 )
+from tests.leftovers import LEFTOVERS
 from tests.pocket_run import pocket_tree, run_clients, write_config
 from tests.world import pocket_world
 
@@ -39,36 +39,12 @@ CLIENTS = ("brewing-0", "signals-0", "geography")  # forget, forget, retain
 TENSOR_FILES = ("adapter_model.safetensors", "fisher.safetensors", "delta.safetensors")
 
 
-pytestmark = [
-    # Ray leaves the log files and the processes of its helpers to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed file <_io:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def _collect() -> Iterator[None]:
-    """Let Ray's leftovers be collected inside the test whose exemptions cover them."""
-    yield
-    gc.collect()
+pytestmark = LEFTOVERS
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pocket_world(tmp_path_factory.mktemp("pocket") / "world")
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    started = Processes(tmp_path / "processes")
-    try:
-        yield started
-    finally:
-        try:
-            started.close()
-        finally:
-            started.show_logs()
 
 
 def tree_of(world: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Real processes that are killed at the worst moment, and what a second `flwr run` makes of it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,18 +21,6 @@ from tests.test_deployment import (
 from tests.world import pocket_world
 
 VICTIM = "geography"
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    started = Processes(tmp_path / "processes")
-    try:
-        yield started
-    finally:
-        try:
-            started.close()
-        finally:
-            started.show_logs()
 
 
 def wait_until(true: Callable[[], bool], what: str, *, limit_s: float = 300.0) -> None:

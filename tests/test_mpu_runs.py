@@ -1,7 +1,5 @@
 """MPU runs from config to report: by hand, on Ray and deployed the same bits; reports, exports."""
 
-import gc
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,40 +20,17 @@ from fedunlearn.receipts import read_receipt, verify
 from fedunlearn.server_app import federate
 from fedunlearn.simulation import simulate
 from tests.deployment import Deployment, Processes
+from tests.leftovers import LEFTOVERS
 from tests.pocket_run import mpu_tree, write_config
 from tests.strategies.federation import TableGrid, app_nodes, flower_task
 from tests.world import pocket_world
 
-pytestmark = [
-    # Ray leaves the log files and the processes of its helpers to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed file <_io:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def _collect() -> Iterator[None]:
-    """Let Ray's leftovers be collected inside the test whose exemptions cover them."""
-    yield
-    gc.collect()
+pytestmark = LEFTOVERS
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pocket_world(tmp_path_factory.mktemp("pocket") / "world")
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    started = Processes(tmp_path / "processes")
-    try:
-        yield started
-    finally:
-        try:
-            started.close()
-        finally:
-            started.show_logs()
 
 
 def short_tree(world: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Real processes with TLS and node keys: who belongs gets in, and nobody else gets anything."""
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -37,18 +37,6 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pocket_world(tmp_path_factory.mktemp("pocket") / "world")
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    started = Processes(tmp_path / "processes")
-    try:
-        yield started
-    finally:
-        try:
-            started.close()
-        finally:
-            started.show_logs()
 
 
 def held_by_two(world: Path, folder: Path) -> dict[str, list[ClientIdentity]]:

@@ -1,12 +1,10 @@
 """Real rounds on Ray: quick ones always, those with dying and hanging clients marked slow."""
 
-import gc
 import hashlib
 import json
 import logging
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,25 +16,13 @@ from fedunlearn.errors import InputError, RunError
 from fedunlearn.events import read_events
 from fedunlearn.simulation import backend_config, quiet_logs, simulate
 from fedunlearn.summary import open_summaries
+from tests.leftovers import LEFTOVERS
 from tests.strategies.federation import federation, job
-
-
-@pytest.fixture(autouse=True)
-def _collect() -> Iterator[None]:
-    """Let Ray's leftovers be collected inside the test whose exemptions cover them."""
-    yield
-    gc.collect()
-
 
 # Ray's compiled side prints this, now and then, when actors end while it is shutting down.
 HARMLESS = re.compile("Failed to push error to driver")
 
-pytestmark = [
-    # Ray leaves the log files and the processes of its helpers to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed file <_io:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = LEFTOVERS
 
 
 def run(config: RunConfig, run_dir: Path) -> tuple[str, ...]:
